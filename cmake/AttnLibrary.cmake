@@ -1,0 +1,71 @@
+# The only places that set compiler flags: attn_library, attn_program, attn_test.
+#
+#   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS … [INTERNAL])
+#
+# makes the static library attn_kvcache and its alias attn::kvcache. PUBLIC_HEADERS lie under
+# <module>/include and are included as "attn/<module>/<file>.h"; private ones are included from the
+# repository root, "attention/score/logit.h". INTERNAL libraries are never installed and have no
+# public headers.
+include_guard(GLOBAL)
+
+set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+option(ATTN_WARNINGS_AS_ERRORS "Treat warnings as errors" OFF)
+
+function(attn_set_flags target)
+  target_compile_options(${target} PRIVATE ${ATTN_WARNINGS})
+  if(ATTN_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(ATTN_SANITIZER)
+    target_compile_options(${target} PRIVATE -fsanitize=${ATTN_SANITIZER} -fno-omit-frame-pointer
+                                             -fno-sanitize-recover=all -g1)
+    target_link_options(${target} PUBLIC -fsanitize=${ATTN_SANITIZER})
+  endif()
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+endfunction()
+
+function(attn_library)
+  cmake_parse_arguments(LIB "INTERNAL" "NAME" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  if(LIB_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "attn_library(${LIB_NAME}): unknown arguments ${LIB_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target attn_${LIB_NAME})
+  add_library(${target} STATIC ${LIB_SOURCES})
+  add_library(attn::${LIB_NAME} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${LIB_NAME} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  if(LIB_PUBLIC_HEADERS)
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${LIB_PUBLIC_HEADERS})
+  endif()
+  target_link_libraries(${target} PUBLIC ${LIB_DEPS} PRIVATE ${LIB_PRIVATE_DEPS})
+  attn_set_flags(${target})
+endfunction()
+
+#   attn_program(attn-server SOURCES … DEPS …)
+function(attn_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  target_link_libraries(${name} PRIVATE ${PROGRAM_DEPS})
+  attn_set_flags(${name})
+endfunction()
+
+#   attn_test(kv_cache_test SOURCES … DEPS … [LABELS …] [TIMEOUT seconds])
+#
+# One program per call; GoogleTest's own main. ctest runs the program as one test: a program start
+# costs more than most of its cases.
+function(attn_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest_main)
+  attn_set_flags(${name})
+  target_compile_definitions(${name} PRIVATE ATTN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             ATTN_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_BINARY_DIR})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT})
+  if(TEST_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABELS}")
+  endif()
+endfunction()

@@ -1,0 +1,59 @@
+// The one lock between gRPC and the engine: a bounded queue, many producers, one consumer.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attn/base/clock.h"
+#include "server/core/call.h"
+
+namespace attn::server {
+
+struct CallQueueLimits {
+  size_t max_items = 65536;
+  size_t max_bytes = size_t{1} << 30;
+};
+
+// Items and bytes of a call count from Push until Release, that is, until it has been answered and
+// not only until the engine has taken it.
+class CallQueue {
+ public:
+  explicit CallQueue(const CallQueueLimits& limits) : limits_(limits) {}
+
+  // Any thread. QUEUE_FULL with a retry hint when items or bytes run over; TOO_LARGE when the call
+  // alone is above a limit; DRAINING after Close. The call is destroyed then. StreamEndedCall,
+  // CloseCall and RenewCall are always accepted: they free resources.
+  absl::Status Push(std::unique_ptr<Call> call);
+  // Any thread: wakes the engine, because a cancel flag was set or it is time to stop.
+  void Poke();
+  // Any thread: refuse all further calls.
+  void Close();
+
+  // Engine thread: everything that has arrived, in arrival order; waits until there is something,
+  // a Poke, or `deadline` (by the real clock; at once if it is past).
+  std::vector<std::unique_ptr<Call>> WaitForCalls(Nanos deadline);
+  // Any thread: the call has been answered.
+  void Release(size_t items, size_t bytes);
+
+  struct Load {
+    size_t items = 0;  // accepted and not answered
+    size_t bytes = 0;
+  };
+  Load load() const;
+  const CallQueueLimits& limits() const { return limits_; }
+
+ private:
+  const CallQueueLimits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::unique_ptr<Call>> calls_;
+  Load load_;
+  bool poked_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace attn::server

@@ -1,0 +1,72 @@
+// The engine: one thread that owns the cache, the batcher and the device of a server.
+//
+//   Engine engine(options, std::move(backend), &registry);
+//   engine.Start();
+//   engine.queue().Push(std::move(call));   // its sink gets it back, settled
+//   engine.Stop();                          // answers everything accepted, then joins
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "attn/attention/backend.h"
+#include "attn/base/clock.h"
+#include "attn/kvcache/kv_cache.h"
+#include "server/core/call.h"
+#include "server/core/call_queue.h"
+#include "server/core/model_registry.h"
+#include "server/core/stats.h"
+
+namespace attn::server {
+
+struct EngineOptions {
+  int64_t kv_bytes = int64_t{1} << 30;  // byte budget of all pages of all models
+  uint32_t max_sequences = 65536;
+  uint32_t max_sequence_len = 1u << 20;
+  uint32_t remembered_appends = 8;
+  CallQueueLimits queue;
+  // Prefill in one step is cut so that the step stays near this.
+  Nanos chunk_time = 5 * kMillisecond;
+  // Longest wait for more calls before a launch while many callers are active; 0: never wait.
+  Nanos max_batch_wait = 200 * kMicrosecond;
+  uint32_t max_launch_items = 4096;
+  // Stop answers DRAINING to whatever is unfinished after this.
+  Nanos drain_grace = 10 * kSecond;
+};
+
+class Engine {
+ public:
+  // `clock` and `registry` outlive the engine.
+  Engine(const EngineOptions& options, std::unique_ptr<Backend> backend, ModelRegistry* registry,
+         const Clock* clock = &Clock::Real());
+  ~Engine();  // stops
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void Start();
+  // Closes the queue, finishes what was accepted (within drain_grace), joins the thread.
+  void Stop();
+
+  CallQueue& queue();
+  const EngineStats& stats() const;  // any thread
+  const EngineOptions& options() const;
+  // As of the last idle moment or step; any thread.
+  kvcache::CacheStats cache_stats() const;
+  std::string device_name() const;
+  // Any thread. OK, or why the device computes no more.
+  absl::Status Supports(const AttentionSpec& spec) const;
+  // Steps done and the time of the last one: a watchdog's proof of progress. Any thread.
+  uint64_t heartbeat() const;
+
+  // One turn by hand, without the thread, for tests: takes what has arrived (never waits) and does
+  // one step. Returns whether anything was done. REQUIRES: not started.
+  bool StepForTest();
+  // REQUIRES: not started, or stopped.
+  kvcache::KvCache& cache_for_test();
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace attn::server
