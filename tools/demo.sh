@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds in release mode, starts the server on the CPU backend, replays
+# real requests against it with verification on, prints the table, and stops the server cleanly.
+#
+#   tools/demo.sh                          # the sample trace that ships: 240 requests
+#   tools/demo.sh path/to/azure_trace.csv  # any trace the load generator reads
+set -euo pipefail
+cd "$(dirname "$0")/.."
+trace=${1:-tools/loadgen/traces/azure_conversation_sample.csv}
+
+tools/install_dependencies.sh
+tools/build.sh release --target attn-server attn-loadgen
+
+log=$(mktemp)
+build/release/bin/attn-server --listen=127.0.0.1:0 --kv-bytes=4GiB >"$log" 2>&1 &
+server=$!
+trap 'kill "$server" 2>/dev/null || true; rm -f "$log"' EXIT
+for _ in $(seq 100); do
+  address=$(sed -n 's/^listening .*address=\([^ ]*\).*/\1/p' "$log")
+  [ -n "$address" ] && break
+  kill -0 "$server" 2>/dev/null || { cat "$log" >&2; exit 1; }
+  sleep 0.1
+done
+[ -n "$address" ] || { cat "$log" >&2; exit 1; }
+echo "server: $(head -n 1 "$log")"
+
+status=0
+build/release/bin/attn-loadgen --target="$address" --trace="$trace" --max-requests=240 \
+  --num-layers=4 --num-q-heads=8 --num-kv-heads=2 --head-dim=64 --window-left=1023 --sinks=1 \
+  --time-scale=0.5 --min-concurrency=32 --verify=0.05 || status=$?
+
+kill -TERM "$server"
+wait "$server" || status=$?
+trap 'rm -f "$log"' EXIT
+echo "server: $(tail -n 1 "$log")"
+exit "$status"
