@@ -2,7 +2,6 @@
 #
 # Each rule: files that match the globs must not have an #include that matches the pattern, unless
 # the file's path matches the exception.
-set(failures "")
 
 function(forbid globs pattern except why)
   foreach(glob IN LISTS globs)
@@ -14,7 +13,6 @@ function(forbid globs pattern except why)
       endif()
       file(STRINGS "${SOURCE_DIR}/${file}" includes REGEX "^ *# *include.*(${pattern})")
       if(includes)
-        set(failures "${failures}\n${file}: ${includes} (${why})" PARENT_SCOPE)
         message(STATUS "${file}: ${includes} (${why})")
         set_property(GLOBAL APPEND PROPERTY layering_failures "${file}")
       endif()
