@@ -53,6 +53,7 @@ struct PoolGeometry {
 };
 
 // Told when address ranges gain and lose their memory. May be null: memory is then always there.
+// Outlives the cache, which gives all slabs back when it ends.
 class SlabBacking {
  public:
   virtual ~SlabBacking() = default;
@@ -112,7 +113,9 @@ struct CacheStats {
 
 // Errors of all calls carry a Reason (attn/base/error.h): UNKNOWN_SEQUENCE for ids never given out,
 // STALE_SEQUENCE for closed or expired ones, LENGTH_MISMATCH, NO_PAGES (full now), TOO_LARGE (can
-// never fit), QUOTA (too many sequences), INVALID. A call that fails changes nothing.
+// never fit), QUOTA (too many sequences), INVALID. A call that fails changes nothing. A sequence with
+// an open reservation can be read, extended in another layer and closed, but neither copied nor cut:
+// that is INVALID.
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
@@ -122,7 +125,8 @@ class KvCache {
 
   // ---- models
   absl::StatusOr<ModelSlot> AddModel(const CacheModel& model);
-  // As AddModel, but the slot is the caller's choice; it must be free.
+  // As AddModel, but the slot is the caller's choice; it must be free. A slot may be used again: ids
+  // of its old model stay stale.
   absl::Status AddModelAt(ModelSlot slot, const CacheModel& model);
   // MODEL_IN_USE while sequences of it are open. Its slabs return to the budget.
   absl::Status RemoveModel(ModelSlot slot);
@@ -130,7 +134,8 @@ class KvCache {
   PoolGeometry GeometryOf(const CacheModel& model, uint32_t group) const;
 
   // ---- sequences
-  // An id that will name a sequence of `model` later (OpenAt, ForkAt). Never given out twice.
+  // An id that will name a sequence of `model` later (OpenAt, Fork). Never given out twice.
+  // REQUIRES: the slot has a model.
   SequenceId NextId(ModelSlot model);
   absl::StatusOr<SequenceId> Open(const OpenOptions& options, Nanos now);
   absl::Status OpenAt(SequenceId id, const OpenOptions& options, Nanos now);
@@ -166,19 +171,22 @@ class KvCache {
   //   L > expected_len and rewind       cut to expected_len, once the pages are secured; reserve
   //   else                                                        LENGTH_MISMATCH
   // Pages are exclusive to the sequence wherever [begin, end) will be written. At most one
-  // reservation of a (sequence, layer) is open at a time; layers of one sequence may overlap.
+  // reservation of a (sequence, layer) is open at a time, another is INVALID; layers of one sequence
+  // may overlap. A reservation of a sequence that is closed meanwhile ends without effect.
   absl::StatusOr<Reservation> Extend(const ExtendOptions& options);
 
   // ---- leases (an owner's lease covers all its sequences)
-  // Extends to now + lease unless it already runs longer. NOT_FOUND-like errors do not exist:
-  // an owner without sequences is simply 0 sequences.
+  // Extends to now + lease unless it already runs longer, and makes `lease` (> 0) the owner's own;
+  // before that it is the longest that an Open of the owner asked for. NOT_FOUND-like errors do not
+  // exist: an owner without sequences is simply 0 sequences.
   struct Renewal {
     uint32_t num_sequences = 0;
     // Lost since the last renewal (expired behind the owner's back cannot happen; device loss).
     std::vector<SequenceId> lost;
   };
   Renewal Renew(const std::string& owner, Nanos lease, Nanos now);
-  // Any call on a sequence counts as one of its owner: extends by the owner's own lease.
+  // Any call on a sequence counts as one of its owner: extends by the owner's own lease. No-op when
+  // the sequence is not open.
   void Touch(SequenceId id, Nanos now);
   // While a sequence is in use nothing of its owner expires. Counted. REQUIRES: open.
   void AddUse(SequenceId id);
