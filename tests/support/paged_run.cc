@@ -148,8 +148,8 @@ bool operator==(const ItemOutput& a, const ItemOutput& b) {
           std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0);
 }
 
-absl::StatusOr<std::vector<ItemOutput>> Run(Backend& backend, const Problem& problem,
-                                            const Layout& layout) {
+absl::StatusOr<std::vector<ItemOutput>> RunOnBackend(Backend& backend, const Problem& problem,
+                                                     const Layout& layout) {
   const AttentionSpec& spec = problem.spec;
   ATTN_ASSIGN_OR_RETURN(
       PagedMemory memory,

@@ -19,11 +19,11 @@ struct Layout {
   int32_t table_chunk_log2 = 31;  // page ids per chunk of the page tables
   int32_t append_piece = 0;       // tokens per append; 0: all at once
   bool appends_in_same_launch = true;
-  int32_t cut_rows = 0;               // entries end at absolute multiples of this; 0: not cut
-  bool cut_kv_heads = false;          // one entry per KV head
-  bool reversed = false;              // last item first
-  bool is_misaligned = false;         // q, k, v and out at odd addresses
-  std::optional<RowClass> row_class;  // else by the item's q_len
+  int32_t cut_rows = 0;        // entries end at absolute multiples of this; 0: not cut
+  bool cut_kv_heads = false;   // one entry per KV head
+  bool reversed = false;       // last item first
+  bool is_misaligned = false;  // q, k, v and out at odd addresses
+  std::optional<RowClass> row_class = std::nullopt;  // else by the item's q_len
 };
 
 struct ItemOutput {
@@ -37,7 +37,7 @@ struct ItemOutput {
 
 // One output per item. Outputs are poisoned before the launch; writing outside of them is an
 // INTERNAL error.
-absl::StatusOr<std::vector<ItemOutput>> Run(Backend& backend, const Problem& problem,
-                                            const Layout& layout);
+absl::StatusOr<std::vector<ItemOutput>> RunOnBackend(Backend& backend, const Problem& problem,
+                                                     const Layout& layout);
 
 }  // namespace attn::test
