@@ -144,16 +144,16 @@ struct RemoveModelCall {
 // The stream is gone: forget its aliases, close what was opened with close_with_stream.
 struct StreamEndedCall {};
 
-using Request = std::variant<AttendCall, OpenCall, ForkCall, ReorderCall, TruncateCall, CloseCall,
-                             DescribeCall, RenewCall, DeclareModelCall, RemoveModelCall,
-                             StreamEndedCall>;
+using Request =
+    std::variant<AttendCall, OpenCall, ForkCall, ReorderCall, TruncateCall, CloseCall, DescribeCall,
+                 RenewCall, DeclareModelCall, RemoveModelCall, StreamEndedCall>;
 
 // -------------------------------------------------------------------------------------- results
 
 struct Timing {
-  Nanos queue = 0;    // accepted until chosen for its first launch
-  Nanos input = 0;    // decoding and copying in; set by the rpc layer
-  Nanos compute = 0;  // launches until done; shared by all requests of the launch
+  Nanos queue = 0;             // accepted until chosen for its first launch
+  Nanos input = 0;             // decoding and copying in; set by the rpc layer
+  Nanos compute = 0;           // launches until done; shared by all requests of the launch
   uint32_t launch_items = 0;   // items of all clients in the (last) launch
   uint32_t launch_q_rows = 0;  // query rows of all clients in that launch
 };

@@ -36,7 +36,10 @@ class CallQueue {
   // Engine thread: everything that has arrived, in arrival order; waits until there is something,
   // a Poke, or `deadline` (by the real clock; at once if it is past).
   std::vector<std::unique_ptr<Call>> WaitForCalls(Nanos deadline);
-  // Any thread: the call has been answered.
+  // Engine thread, after WaitForCalls: what has arrived once there are `count` calls, a Poke, or
+  // `deadline`. One wake-up however many calls come.
+  std::vector<std::unique_ptr<Call>> WaitForMoreCalls(size_t count, Nanos deadline);
+  // Any thread: calls have been answered.
   void Release(size_t items, size_t bytes);
 
   struct Load {
@@ -47,11 +50,15 @@ class CallQueue {
   const CallQueueLimits& limits() const { return limits_; }
 
  private:
+  absl::Status Admit(const Call& call, size_t items, size_t bytes) const;
+
   const CallQueueLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Call>> calls_;
   Load load_;
+  // How many calls the engine sleeps for; 0 while it is awake, so that Push need not wake it.
+  size_t wanted_ = 0;
   bool poked_ = false;
   bool closed_ = false;
 };

@@ -34,7 +34,7 @@ struct ModelDefinition {
 struct Model {
   ModelDefinition definition;
   ModelSlot slot;
-  uint64_t kv_bytes_per_token = 0;  // all layers
+  uint64_t kv_bytes_per_token = 0;       // all layers
   std::vector<uint32_t> group_of_layer;  // [num_layers]
   std::vector<uint32_t> index_in_group;  // [num_layers]
 

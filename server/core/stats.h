@@ -27,21 +27,21 @@ class Counter {
 struct EngineStats {
   Counter steps;
   Counter launches;
-  Counter launched_items;     // items (a chunk counts as one)
+  Counter launched_items;  // items (a chunk counts as one)
   Counter launched_q_rows;
-  Counter launched_layers;    // distinct (model, layer) pairs, summed over launches
-  Counter launched_callers;   // distinct calls, summed over launches
-  Counter launched_clients;   // distinct streams (a unary call is one), summed over launches
+  Counter launched_layers;   // distinct (model, layer) pairs, summed over launches
+  Counter launched_callers;  // distinct calls, summed over launches
+  Counter launched_clients;  // distinct streams (a unary call is one), summed over launches
   Counter multi_client_multi_layer_launches;  // at least two of each
-  Counter appended_tokens;    // (token, layer) pairs written
+  Counter appended_tokens;                    // (token, layer) pairs written
   Counter replayed_items;
   Counter prefill_chunks;
   Counter page_copies;
   Counter calls_completed;
   Counter items_failed;
   Counter expired_sequences;
-  Counter attend_ns;          // in Launch and Wait
-  Counter schedule_ns;        // in the engine, outside Launch and Wait, while there was work
+  Counter attend_ns;    // in Launch and Wait
+  Counter schedule_ns;  // in the engine, outside Launch and Wait, while there was work
   Counter longest_step_ns;
   std::array<Counter, 32> failures_by_reason;
 };

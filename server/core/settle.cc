@@ -1,0 +1,69 @@
+// Commit or roll back.
+#include "server/core/settle.h"
+
+namespace attn::server {
+namespace {
+
+void CountLaunch(const Launch& launch, EngineStats& stats) {
+  stats.launches.Add(1);
+  stats.launched_items.Add(launch.num_items);
+  stats.launched_q_rows.Add(launch.num_q_rows);
+  stats.launched_layers.Add(launch.num_layers);
+  stats.launched_callers.Add(launch.num_calls);
+  stats.launched_clients.Add(launch.num_clients);
+  if (launch.num_clients > 1 && launch.num_layers > 1) {
+    stats.multi_client_multi_layer_launches.Add(1);
+  }
+  stats.page_copies.Add(launch.batch.copies.size());
+}
+
+// Adds the launch to the call's times, once however many items of it are in the launch.
+void NoteTime(const Launch& launch, PendingCall& call) {
+  if (call.last_timed == launch.number) return;
+  call.last_timed = launch.number;
+  Timing& timing = call.result->timing;
+  if (!call.has_started) timing.queue = launch.began - call.call->arrival;
+  call.has_started = true;
+  timing.compute += launch.ended - launch.began;
+  timing.launch_items = launch.num_items;
+  timing.launch_q_rows = launch.num_q_rows;
+}
+
+void SettleAppend(Placed& placed, EngineStats& stats) {
+  AttendWork& work = *placed.chunk.work;
+  if (placed.writes()) {
+    stats.appended_tokens.Add(work.item->kv_new_len);
+  } else {
+    stats.replayed_items.Add(1);
+  }
+  placed.reservation.Commit();
+  work.append_done = true;
+}
+
+}  // namespace
+
+void Settle(std::vector<Placed>& placed, std::span<Launch> launches, AttendLine& line,
+            EngineStats& stats) {
+  for (const Launch& launch : launches) {
+    CountLaunch(launch, stats);
+    if (launch.outcome.ok()) launch.store->moves.clear();
+  }
+  for (size_t i = 0; i < placed.size(); ++i) {
+    AttendWork& work = *placed[i].chunk.work;
+    if (work.settled) continue;
+    const Launch& launch = launches[placed[i].launch];
+    NoteTime(launch, *work.call);
+    if (!launch.outcome.ok()) {
+      placed[i].reservation = kvcache::Reservation();
+      line.Fail(work, launch.outcome);
+      continue;
+    }
+    if (placed[i].chunk.appends) SettleAppend(placed[i], stats);
+    if (work.lane == Lane::kBulk) stats.prefill_chunks.Add(1);
+    const bool is_last = i + 1 == placed.size() || placed[i + 1].chunk.work != &work;
+    if (is_last && !work.queued) line.Done(work);
+  }
+  placed.clear();
+}
+
+}  // namespace attn::server
