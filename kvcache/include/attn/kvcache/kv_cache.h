@@ -2,10 +2,12 @@
 // byte budget behind the pages. Bookkeeping only: no K, no V, no device.
 //
 //   KvCache cache({.budget_bytes = int64_t{1} << 30});
-//   ModelSlot model = cache.AddModel({.num_layers = 2, .page_size = 16,
-//                                     .groups = {{.layers = {0, 1}, .page_bytes = 65536}}}).value();
-//   SequenceId id = cache.Open({.model = model, .owner = "me", .lease = 30 * kSecond}, now).value();
-//   Reservation r = cache.Extend({.sequence = id, .layer = 0, .count = 7, .append_token = 1}).value();
+//   const CacheGroup group = {.layers = {0, 1}, .page_bytes = 65536};
+//   ModelSlot model =
+//       cache.AddModel({.num_layers = 2, .page_size = 16, .groups = {group}}).value();
+//   SequenceId id = cache.Open({.model = model, .owner = "me"}, now).value();
+//   Reservation r =
+//       cache.Extend({.sequence = id, .layer = 0, .count = 7, .append_token = 1}).value();
 //   … perform r.moves(), write slots [r.begin(), r.end()) of the pages in cache.TableOf(id, 0) …
 //   r.Commit();
 //
@@ -80,9 +82,9 @@ struct ExtendOptions {
   SequenceId sequence;
   uint32_t layer = 0;
   uint32_t expected_len = 0;
-  uint32_t count = 0;          // > 0
-  uint64_t append_token = 0;   // not 0
-  bool rewind = false;         // a longer layer is cut to expected_len
+  uint32_t count = 0;         // > 0
+  uint64_t append_token = 0;  // not 0
+  bool rewind = false;        // a longer layer is cut to expected_len
 };
 
 struct SequenceDescription {
@@ -113,9 +115,9 @@ struct CacheStats {
 
 // Errors of all calls carry a Reason (attn/base/error.h): UNKNOWN_SEQUENCE for ids never given out,
 // STALE_SEQUENCE for closed or expired ones, LENGTH_MISMATCH, NO_PAGES (full now), TOO_LARGE (can
-// never fit), QUOTA (too many sequences), INVALID. A call that fails changes nothing. A sequence with
-// an open reservation can be read, extended in another layer and closed, but neither copied nor cut:
-// that is INVALID.
+// never fit), QUOTA (too many sequences), INVALID. A call that fails changes nothing. A sequence
+// with an open reservation can be read, extended in another layer and closed, but neither copied
+// nor cut: that is INVALID.
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
@@ -125,8 +127,8 @@ class KvCache {
 
   // ---- models
   absl::StatusOr<ModelSlot> AddModel(const CacheModel& model);
-  // As AddModel, but the slot is the caller's choice; it must be free. A slot may be used again: ids
-  // of its old model stay stale.
+  // As AddModel, but the slot is the caller's choice; it must be free. A slot may be used again:
+  // ids of its old model stay stale.
   absl::Status AddModelAt(ModelSlot slot, const CacheModel& model);
   // MODEL_IN_USE while sequences of it are open. Its slabs return to the budget.
   absl::Status RemoveModel(ModelSlot slot);
@@ -171,8 +173,8 @@ class KvCache {
   //   L > expected_len and rewind       cut to expected_len, once the pages are secured; reserve
   //   else                                                        LENGTH_MISMATCH
   // Pages are exclusive to the sequence wherever [begin, end) will be written. At most one
-  // reservation of a (sequence, layer) is open at a time, another is INVALID; layers of one sequence
-  // may overlap. A reservation of a sequence that is closed meanwhile ends without effect.
+  // reservation of a (sequence, layer) is open at a time, another is INVALID; layers of one
+  // sequence may overlap. A reservation of a sequence that is closed meanwhile ends without effect.
   absl::StatusOr<Reservation> Extend(const ExtendOptions& options);
 
   // ---- leases (an owner's lease covers all its sequences)

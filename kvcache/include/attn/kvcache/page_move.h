@@ -8,9 +8,9 @@
 
 namespace attn::kvcache {
 
-// Copy-on-write of one page. A page with nothing to copy makes no move. Moves must be performed in the order in which they were returned,
-// before anything is appended for the reservations they came with, and whether or not those
-// reservations are committed.
+// Copy-on-write of one page. A page with nothing to copy makes no move. Moves must be performed in
+// the order in which they were returned, before anything is appended for the reservations they came
+// with, and whether or not those reservations are committed.
 struct PageMove {
   ModelSlot model;
   uint32_t group = 0;  // index in CacheModel::groups
