@@ -184,10 +184,10 @@ TEST_F(AppendTest, WhatCanNeverFitIsTooLargeAndWhatDoesNotFitNowIsNoPages) {
 
 TEST_F(AppendTest, WhatASequenceHoldsInOtherGroupsCountsAgainstWhatCanEverFit) {
   Start({.budget_bytes = 800});
-  const ModelSlot model =
-      AddModel({.num_layers = 2,
-                .page_size = 4,
-                .groups = {{.layers = {0}, .page_bytes = 100}, {.layers = {1}, .page_bytes = 100}}});
+  const ModelSlot model = AddModel(
+      {.num_layers = 2,
+       .page_size = 4,
+       .groups = {{.layers = {0}, .page_bytes = 100}, {.layers = {1}, .page_bytes = 100}}});
   const SequenceId id = Open(model);
   ASSERT_EQ(Append(id, 0, Tokens(12, 0)), absl::OkStatus());
   EXPECT_THAT(Extend(id, 1, 21), FailsWith(Reason::kTooLarge));

@@ -1,5 +1,5 @@
-// A cache, a store of contents, and the few steps that tests of the cache take over and over. Checks
-// the cache's invariants after every test.
+// A cache, a store of contents, and the few steps that tests of the cache take over and over.
+// Checks the cache's invariants after every test.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Stands for the device: keeps what is in every slot of every page, so that tests see which tokens a
-// sequence would read. A token is a number; kPoison stands where nothing may be read.
+// Stands for the device: keeps what is in every slot of every page, so that tests see which tokens
+// a sequence would read. A token is a number; kPoison stands where nothing may be read.
 #pragma once
 
 #include <cstdint>
