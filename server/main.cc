@@ -1,0 +1,60 @@
+// attn-server: flags, signals, and one line of text per event of its life.
+#include <malloc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "server/options.h"
+#include "server/rpc/server.h"
+
+namespace {
+
+// Messages of some MiB come and go; giving their memory back to the system each time costs more
+// than copying them. Only a program may decide this, never a library.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+}
+
+// Blocks until SIGTERM or SIGINT; after that a second one ends the process at once.
+void WaitForStopSignal(const sigset_t& signals) {
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  for (const int number : {SIGTERM, SIGINT}) signal(number, [](int) { _exit(1); });
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (const std::string& argument : arguments) {
+    if (argument == "--help") return std::fputs(attn::server::ServerHelp().c_str(), stdout) < 0;
+  }
+  KeepFreedMemory();
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGTERM, SIGINT}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
+
+  const auto options = attn::server::ParseServerOptions(arguments);
+  auto server = options.ok() ? attn::server::Server::Start(*options) : options.status();
+  if (!server.ok()) {
+    std::fprintf(stderr, "attn-server: %s\n", std::string(server.status().message()).c_str());
+    return 2;
+  }
+  std::printf("options %s\n", options->ToString().c_str());
+  std::printf("listening address=%s port=%d\n", (*server)->address().c_str(), (*server)->port());
+  std::fflush(stdout);
+  WaitForStopSignal(signals);
+  (*server)->Drain();
+  const attn::kvcache::CacheStats cache = (*server)->engine().cache_stats();
+  std::printf("stopped leaked_sequences=%lld leaked_pages=%lld\n",
+              static_cast<long long>(cache.num_sequences),
+              static_cast<long long>(cache.pages.live + cache.pages.reserved));
+  return 0;
+}

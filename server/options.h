@@ -1,0 +1,38 @@
+// All knobs of the server: defaults, ranges, and how they are read from a command line. Nothing
+// else reads flags or the environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/core/engine.h"
+#include "server/rpc/limits.h"
+
+namespace attn::server {
+
+struct ServerOptions {
+  // HOST:PORT (port 0: any free one) or unix:PATH.
+  std::string listen = "127.0.0.1:50051";
+  std::string backend = "auto";  // "cpu" or "auto"
+  int num_threads = 0;           // 0: max(1, cores - 1)
+  std::string models_file;       // textproto ModelsConfig; empty: none
+  Nanos grace = 10 * kSecond;    // longest drain
+  // The data path is NOT_SERVING when work waits this long without a step.
+  Nanos stall_time = 10 * kSecond;
+  EngineOptions engine;
+  // Sequence counts and lengths that the engine knows too are taken from `engine`.
+  WireLimits limits;
+
+  // One line, "listen=127.0.0.1:50051 backend=auto …".
+  std::string ToString() const;
+};
+
+// `arguments` without the program's name. INVALID naming the flag for one that is unknown, has no
+// value, or a value out of its range.
+absl::StatusOr<ServerOptions> ParseServerOptions(const std::vector<std::string>& arguments);
+
+// What --help prints.
+std::string ServerHelp();
+
+}  // namespace attn::server

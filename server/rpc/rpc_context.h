@@ -1,0 +1,49 @@
+// What all RPCs of one server share. Owned by Server; outlives every reactor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "attn/base/clock.h"
+#include "server/core/engine.h"
+#include "server/core/model_registry.h"
+#include "server/rpc/call_gate.h"
+#include "server/rpc/completion.h"
+#include "server/rpc/decode.h"
+#include "server/rpc/health_board.h"
+#include "server/rpc/limits.h"
+#include "server/rpc/stream_set.h"
+
+namespace attn::server {
+
+struct RpcContext {
+  WireLimits limits;
+  // Requests of one stream in flight may hold this many bytes, or one request.
+  uint64_t max_stream_bytes = 0;
+  uint64_t server_epoch = 0;
+  const ModelRegistry* registry = nullptr;
+  Engine* engine = nullptr;
+  Completion* completion = nullptr;
+  const Clock* clock = &Clock::Real();
+  mutable HealthBoard health;
+  mutable CallGate gate;
+  mutable StreamSet streams;
+
+  DecodeContext ForDecoding(AliasNotes* aliases) const {
+    return {limits, *registry, server_epoch, aliases};
+  }
+  // A call that will come back to `origin` through the completion thread.
+  std::unique_ptr<Call> MakeCall(Request request, std::shared_ptr<void> origin) const {
+    auto call = std::make_unique<Call>();
+    call->request = std::move(request);
+    call->origin = std::move(origin);
+    call->sink = completion;
+    return call;
+  }
+};
+
+// What a draining server answers.
+absl::Status DrainingError();
+
+}  // namespace attn::server

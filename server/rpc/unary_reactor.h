@@ -1,0 +1,113 @@
+// The reactors of unary RPCs: one that goes through the engine, one that is answered at once.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "attn/base/error.h"
+#include "server/rpc/completion.h"
+#include "server/rpc/rpc_context.h"
+#include "server/rpc/status_codec.h"
+#include "server/rpc/wire_bytes.h"
+
+namespace attn::server {
+
+absl::Status UnparsableError();
+
+// The point in time of `clock` at which the caller stops waiting; kNever without a deadline.
+Nanos DeadlineOf(const grpc::CallbackServerContext& rpc, const Clock& clock);
+
+// Finish is called exactly once: by Start when the request is refused, else by Answer. gRPC deletes
+// the reactor through OnDone, which comes after Finish, so the call's origin may be a bare pointer.
+template <typename Method>
+class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
+ public:
+  EngineReactor(RpcContext* context, grpc::ByteBuffer* response)
+      : context_(context), response_(response) {}
+
+  // gRPC thread.
+  void Start(const grpc::CallbackServerContext& rpc, grpc::ByteBuffer request) {
+    if (!context_->gate.Enter()) return Finish(ToGrpcStatus(DrainingError()));
+    const absl::Status accepted = Submit(rpc, std::move(request));
+    if (accepted.ok()) return;
+    context_->gate.Leave();
+    Finish(ToGrpcStatus(accepted));
+  }
+
+  // Any gRPC thread, after Start; the call may be settled already.
+  void OnCancel() override {
+    cancelled_->store(true, std::memory_order_release);
+    context_->engine->queue().Poke();
+  }
+
+  void Answer(std::unique_ptr<Call> call) override {
+    grpc::Status status = ToGrpcStatus(call->status);
+    if (status.ok()) {
+      typename Method::Response response;
+      if (auto* attend = std::get_if<AttendResult>(&call->result)) attend->timing.input = input_;
+      Method::Encode(*context_, refused_, call.get(), &response);
+      *response_ = SerializeBytes(response);
+    }
+    call.reset();
+    context_->gate.Leave();
+    Finish(std::move(status));
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  absl::Status Submit(const grpc::CallbackServerContext& rpc, grpc::ByteBuffer request) {
+    typename Method::Request message;
+    if (!ParseBytes(&request, &message)) return UnparsableError();
+    absl::StatusOr<Decoded> decoded = Method::Decode(&message, *context_);
+    if (!decoded.ok()) return std::move(decoded).status();
+    refused_ = std::move(decoded->refused);
+    input_ = decoded->input;
+    std::unique_ptr<Call> call =
+        context_->MakeCall(std::move(decoded->request), {std::shared_ptr<void>(), AsOrigin()});
+    call->arrival = context_->clock->Now();
+    call->deadline = DeadlineOf(rpc, *context_->clock);
+    call->cancelled = cancelled_;
+    return context_->engine->queue().Push(std::move(call));
+  }
+
+  void* AsOrigin() { return static_cast<CallOrigin*>(this); }
+
+  RpcContext* const context_;
+  grpc::ByteBuffer* const response_;
+  const std::shared_ptr<CancelFlag> cancelled_ = std::make_shared<CancelFlag>(false);
+  std::vector<RefusedItem> refused_;
+  Nanos input_ = 0;
+};
+
+template <typename Method>
+grpc::ServerUnaryReactor* StartOnEngine(RpcContext* context, grpc::CallbackServerContext* rpc,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) {
+  auto* reactor = new EngineReactor<Method>(context, response);
+  reactor->Start(*rpc, *request);  // a buffer copy shares the bytes
+  return reactor;
+}
+
+template <typename Method>
+grpc::ServerUnaryReactor* AnswerAtOnce(const RpcContext& context, grpc::CallbackServerContext* rpc,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+  grpc::ByteBuffer bytes(*request);
+  typename Method::Request message;
+  typename Method::Response answer;
+  const absl::Status status =
+      ParseBytes(&bytes, &message) ? Method::Answer(message, context, &answer) : UnparsableError();
+  if (status.ok()) *response = SerializeBytes(answer);
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace attn::server

@@ -1,0 +1,38 @@
+#include "server/rpc/watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace attn::server {
+
+Watchdog::Watchdog(RpcContext* context, Nanos stall_time)
+    : context_(context),
+      stall_time_(stall_time),
+      last_progress_(context->clock->Now()),
+      thread_([this] { Run(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::Run() {
+  const auto period = std::chrono::nanoseconds(std::min(stall_time_ / 4, kSecond));
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, period, [this] { return stopping_; })) Look();
+}
+
+void Watchdog::Look() {
+  const Nanos now = context_->clock->Now();
+  const uint64_t heartbeat = context_->engine->heartbeat();
+  const bool idle = context_->engine->queue().load().items == 0;
+  if (idle || heartbeat != last_heartbeat_) last_progress_ = now;
+  last_heartbeat_ = heartbeat;
+  context_->health.SetDataPath(now - last_progress_ < stall_time_);
+}
+
+}  // namespace attn::server
