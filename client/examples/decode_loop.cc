@@ -2,16 +2,13 @@
 // engine makes. Usage: decode_loop host:port
 #include <cmath>
 #include <cstdio>
-#include <string>
 #include <vector>
 
 #include "attn/client/client.h"
 
 namespace ac = attn::client;
-
 constexpr uint32_t kLayers = 2, kQHeads = 8, kKvHeads = 2, kDim = 64, kPrompt = 100, kSteps = 8;
 
-// Stands for the model's projections.
 std::vector<float> Project(uint32_t rows, uint32_t heads, uint32_t seed) {
   std::vector<float> values(size_t{rows} * heads * kDim);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(0.1f * float(i * 7 + seed));
@@ -31,11 +28,12 @@ absl::Status Step(ac::Stream& stream, attn::SequenceId id, uint32_t layer, uint3
   request.return_lse = true;
   const absl::StatusOr<ac::AttendResult> result = stream.Attend(request).get();
   if (!result.ok()) return result.status();
+  if (absl::Status status = result->FirstError(); !status.ok()) return status;
   std::printf("layer %u, length %u, lse %.4f\n", layer, len + rows, result->lse.back());
-  return result->FirstError();
+  return absl::OkStatus();
 }
 
-absl::Status Run(const std::string& target) {
+absl::Status Run(const char* target) {
   auto client = ac::Client::Connect(target);
   if (!client.ok()) return client.status();
   const ac::LayerGroup group{{0, 1}, kQHeads, kKvHeads, kDim};

@@ -88,7 +88,7 @@ class Splitter {
     const uint64_t up = fields + q_rows * row_.q + kv_rows * (row_.k + row_.v);
     const uint64_t down = fields + q_rows * row_.out;
     return std::max(up, down) <= budget_ && items_before + items <= max_items_ &&
-           q_rows <= max_rows_;
+           std::max(q_rows, kv_rows) <= max_rows_;
   }
 
   void Pack(size_t index, const AttendItem& item) {
@@ -130,8 +130,7 @@ class Splitter {
   absl::StatusOr<uint32_t> RowsPerPiece(uint64_t q_share, uint64_t kv_share) const {
     const uint64_t up = q_share * row_.q + kv_share * (row_.k + row_.v);
     const uint64_t per_row = std::max<uint64_t>(1, std::max(up, q_share * row_.out));
-    uint64_t rows = (budget_ - kItemBytes) / per_row;
-    if (q_share != 0) rows = std::min(rows, max_rows_);
+    const uint64_t rows = std::min((budget_ - kItemBytes) / per_row, max_rows_);
     if (rows == 0) {
       return MakeError(Reason::kTooLarge, "q",
                        absl::StrCat("one row takes ", per_row, " bytes, want at most ", budget_));
