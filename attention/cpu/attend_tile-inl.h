@@ -2,6 +2,7 @@
 // and the weighted sum of values. Prefill walks tiles in order over one state; decode gives each
 // leaf a fresh one.
 #include <algorithm>
+#include <cmath>
 
 #include "attention/cpu/head_work.h"
 #include "attention/cpu/score_simd-inl.h"
@@ -194,10 +195,12 @@ class TileAttention {
           hn::StoreU(weight, tag, scores + i);
           total = hn::Add(total, weight);
         }
-        state.max[r] = new_max;
         scratch_.rescale[r] = hn::GetLane(rescale);
-        state.sum[r] = hn::GetLane(
+        const float sum = hn::GetLane(
             hn::MulAdd(hn::Set(tag, state.sum[r]), rescale, hn::SumOfLanes(tag, total)));
+        state.sum[r] = sum;
+        // Maxima drop a NaN; a row of nothing else must not pass for one that met no key.
+        state.max[r] = std::isnan(sum) ? sum : new_max;
       }
     }
   }
