@@ -51,12 +51,18 @@ class CollectingSink : public CallSink {
   std::vector<std::unique_ptr<Call>> calls_;
 };
 
+inline EngineOptions SmallEngine() {
+  EngineOptions options;
+  options.kv_bytes = 4 << 20;
+  return options;
+}
+
 struct FixtureOptions {
   uint32_t num_layers = 2;
   uint32_t num_groups = 1;  // layers are dealt out in turn
   uint32_t num_heads = 1;
   uint32_t page_size = 4;
-  EngineOptions engine = {.kv_bytes = 4 << 20};
+  EngineOptions engine = SmallEngine();
 };
 
 class EngineFixture {
