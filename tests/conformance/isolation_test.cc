@@ -1,8 +1,10 @@
 // What a NaN, an infinity or a subnormal number in one place may touch, and what it may not.
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/expect_reference.h"
@@ -31,6 +33,12 @@ Problem Trio(DType dtype, int32_t q_len) {
 }
 
 enum class Where { kQuery, kKey, kValue };
+
+std::string Trace(DType dtype, int32_t q_len, Where where, float value) {
+  const char* names[] = {"q", "k", "v"};
+  return absl::StrCat(NameOf(dtype), ", ", q_len, " rows, ", value, " in ",
+                      names[static_cast<int>(where)]);
+}
 
 // One element of the middle item: of token or row `index`, in the bad head.
 void Spoil(Problem& problem, Where where, int64_t index, float value) {
@@ -94,6 +102,7 @@ TEST(IsolationTest, NanAndInfinityReachNoOtherSequenceAndNoOtherHeadGroup) {
       const std::vector<ItemOutput> clean = MustRun(problem);
       for (const Where where : {Where::kQuery, Where::kKey, Where::kValue}) {
         for (const float value : {kNan, kInfinity, -kInfinity}) {
+          SCOPED_TRACE(Trace(dtype, q_len, where, value));
           Problem spoilt = problem;
           Spoil(spoilt, where, where == Where::kQuery ? 1 : 650, value);
           ExpectOnlyTheGroupIsTouched(problem, clean, MustRun(spoilt));
@@ -111,6 +120,7 @@ TEST(IsolationTest, ANanThatARowSeesStaysVisible) {
       const size_t last_row = static_cast<size_t>(q_len) - 1;
       const size_t head = kBadHead * problem.spec.group_size();
       for (const Where where : {Where::kQuery, Where::kKey, Where::kValue}) {
+        SCOPED_TRACE(Trace(dtype, q_len, where, kNan));
         Problem spoilt = problem;
         Spoil(spoilt, where, where == Where::kQuery ? static_cast<int64_t>(last_row) : 123, kNan);
         const ItemOutput got = MustRun(spoilt)[kBadItem];
