@@ -49,11 +49,14 @@ inline std::vector<Token> Tokens(size_t count, Token first) {
 
 class CacheFixture : public ::testing::Test {
  protected:
-  ~CacheFixture() override {
+  ~CacheFixture() override { End(); }
+
+  // Ends the cache, after a last look at it.
+  void End() {
     if (cache_ == nullptr) return;
     EXPECT_EQ(cache_->CheckInvariants(), absl::OkStatus());
+    cache_ = nullptr;
   }
-
   void Start(const KvCacheOptions& options) { cache_ = std::make_unique<KvCache>(options); }
   // A cache of num_pages pages of 100 bytes for one model.
   ModelSlot Start(const CacheModel& model, int64_t num_pages) {

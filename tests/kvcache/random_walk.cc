@@ -90,7 +90,7 @@ void RandomWalk::Step() {
   if (sequences_.empty()) return OpenOne();
   const int64_t die = random_.Integer(0, 99);
   if (die < 8) return OpenOne();
-  if (die < 45) return ExtendOne();
+  if (die < 38) return ExtendOne();
   if (die < 68) return SettleOne();
   if (die < 75) return ForkOne();
   if (die < 80) return ReorderSome();

@@ -36,7 +36,7 @@ ExtendOptions RandomWalk::RandomExtend(SequenceId id) {
     extend.expected_len = append.begin;
     extend.append_token = append.token;
     if (random_.Chance(0.8)) extend.count = append.count;
-  } else if (random_.Chance(0.25)) {
+  } else if (random_.Chance(0.3)) {
     extend.expected_len = static_cast<uint32_t>(random_.Integer(0, state.len() + 1));
   } else if (random_.Chance(0.02)) {
     extend.count = random_.OneOf({uint32_t{100000}, UINT32_MAX});
