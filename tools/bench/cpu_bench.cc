@@ -126,15 +126,32 @@ void RunPrefill(const Options& options) {
   }
 }
 
-void MeasureDecode(const Options& options, ReadBandwidth& reader, CpuProblem& problem, DType dtype,
-                   int32_t length, int32_t num_sequences, int num_threads) {
-  const std::string name =
-      absl::StrCat("decode ", NameOf(dtype), " D 128 GQA 32/8 L ", length, " B ", num_sequences,
-                   " page ", kPageSize, ", ", num_threads, " thread(s)");
-  if (!options.Wants(name)) return;
-  problem.SetRows(num_sequences, 1, length, true);
+struct DecodeCase {
+  std::string name;
+  DType dtype;
+  int32_t length;
+  int32_t num_sequences;
+  int num_threads;
+};
+
+std::vector<DecodeCase> DecodeCases(const Options& options, DType dtype, int num_threads) {
+  std::vector<DecodeCase> cases;
+  for (const int32_t length : {1024, 8192, 32768}) {
+    for (const int32_t num_sequences : {1, 8}) {
+      const std::string name =
+          absl::StrCat("decode ", NameOf(dtype), " D 128 GQA 32/8 L ", length, " B ", num_sequences,
+                       " page ", kPageSize, ", ", num_threads, " thread(s)");
+      if (options.Wants(name)) cases.push_back({name, dtype, length, num_sequences, num_threads});
+    }
+  }
+  return cases;
+}
+
+void MeasureDecode(const Options& options, ReadBandwidth& reader, CpuProblem& problem,
+                   const DecodeCase& given) {
+  problem.SetRows(given.num_sequences, 1, given.length, true);
   problem.Attend();
-  CheckOrDie(problem, dtype, name);
+  CheckOrDie(problem, given.dtype, given.name);
   double best = 0;
   double read = 0;
   const int64_t bytes = static_cast<int64_t>(problem.kv_bytes());
@@ -142,31 +159,25 @@ void MeasureDecode(const Options& options, ReadBandwidth& reader, CpuProblem& pr
   const int rounds = std::clamp(static_cast<int>(budget / static_cast<double>(bytes)), 3, 300);
   for (int round = 0; round < rounds; ++round) {
     const int streams[] = {1, 4, 8};
-    read = std::max(
-        read, reader.Read(std::max(bytes, int64_t{32} << 20), streams[round % 3], num_threads));
+    read = std::max(read, reader.Read(std::max(bytes, int64_t{32} << 20), streams[round % 3],
+                                      given.num_threads));
     best = std::max(best, problem.kv_bytes() / TimeOf(problem) * 1e-9);
   }
-  Report({"cpu_decode", name, "rate", best, "GB/s", "read bandwidth", read, best / read});
+  Report({"cpu_decode", given.name, "rate", best, "GB/s", "read bandwidth", read, best / read});
 }
 
 void RunDecode(const Options& options) {
-  if (!options.Wants("decode") && !absl::StartsWith(options.only, "decode")) return;
-  ReadBandwidth reader(kLeastFootprint);
+  std::unique_ptr<ReadBandwidth> reader;
   for (const DType dtype : kDTypes) {
-    if (!absl::StrContains(absl::StrCat("decode ", NameOf(dtype), " "), options.only) &&
-        !absl::StrContains(options.only, NameOf(dtype)) && options.only != "decode") {
-      continue;
-    }
-    const AttentionSpec spec = SpecOf(dtype, 8, 128);
     for (const int num_threads : {1, 2}) {
+      const std::vector<DecodeCase> cases = DecodeCases(options, dtype, num_threads);
+      if (cases.empty()) continue;
+      if (reader == nullptr) reader = std::make_unique<ReadBandwidth>(kLeastFootprint);
+      const AttentionSpec spec = SpecOf(dtype, 8, 128);
       std::unique_ptr<Backend> backend = CreateCpuBackend({.num_threads = num_threads}).value();
       const int64_t page_bytes = backend->PageBytes(spec);
       CpuProblem problem(*backend, spec, static_cast<int32_t>(kLeastFootprint / page_bytes));
-      for (const int32_t length : {1024, 8192, 32768}) {
-        for (const int32_t num_sequences : {1, 8}) {
-          MeasureDecode(options, reader, problem, dtype, length, num_sequences, num_threads);
-        }
-      }
+      for (const DecodeCase& given : cases) MeasureDecode(options, *reader, problem, given);
     }
   }
 }
