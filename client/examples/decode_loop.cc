@@ -54,7 +54,7 @@ absl::Status Run(const char* target) {
 }
 
 int main(int argc, char** argv) {
-  const absl::Status status = Run(argc > 1 ? argv[1] : "127.0.0.1:7000");
+  const absl::Status status = Run(argc > 1 ? argv[1] : "127.0.0.1:50051");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

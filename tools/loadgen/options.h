@@ -10,7 +10,7 @@
 namespace attn::loadgen {
 
 struct Options {
-  std::string target = "127.0.0.1:7000";
+  std::string target = "127.0.0.1:50051";
 
   // Load: a trace file, or without one a Poisson process.
   std::string trace;            // .csv: Azure; .jsonl: Mooncake

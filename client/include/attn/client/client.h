@@ -1,6 +1,6 @@
 // A connection to an attention server: models, sequences, single calls, streams.
 //
-//   auto client = attn::client::Client::Connect("127.0.0.1:7000");
+//   auto client = attn::client::Client::Connect("127.0.0.1:50051");
 //   if (!client.ok()) …
 //   (*client)->DeclareModel(spec);
 //
