@@ -136,13 +136,13 @@ class PageSecurer {
     if (holds_any) moves->push_back(std::move(move));
   }
 
-  // Whether the sequence would fit if it were alone: whole slabs for each of its groups.
+  // Whether the sequence would fit if it were alone: whole slabs for each of its groups. A longer
+  // layer of this group changes nothing: what it needs is there.
   bool CanEverFit(int64_t num_pages, const SlabBudget& budget) const {
     int64_t left = budget.budget_bytes();
     for (uint32_t g = 0; g < model_.num_groups(); ++g) {
       const PagePool& pool = model_.pool(g);
-      int64_t wanted = sequence_.NumPagesNeeded(g);
-      if (g == range_.group) wanted = std::max<int64_t>(NumPagesAfterCut(), num_pages);
+      const int64_t wanted = g == range_.group ? num_pages : sequence_.NumPagesNeeded(g);
       const int64_t slabs = (wanted + pool.pages_per_slab() - 1) / pool.pages_per_slab();
       if (slabs > pool.num_slabs() || slabs * pool.slab_bytes() > left) return false;
       left -= slabs * pool.slab_bytes();
