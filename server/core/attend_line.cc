@@ -106,8 +106,8 @@ absl::Status AttendLine::FixShape(AttendWork& work) {
   const Model* model = parts_.models->Find(SlotOf(work.sequence));
   if (model != item.model.get()) {
     return MakeError(Reason::kInvalid, FieldOfItem(work),
-                     absl::StrCat("the alias names a sequence of model ", model->definition.name,
-                                  " now, want one of ", item.model->definition.name));
+                     absl::StrCat("got a sequence of model ", model->definition.name,
+                                  ", want one of the model that the item was checked against"));
   }
   Hold(work);
   work.store = &parts_.models->StoreOf(*model, model->group_of_layer[item.layer]);

@@ -1,0 +1,304 @@
+// What the engine itself costs: nanoseconds per item for scheduling and building launches, and per
+// call from the queue to its answer, with a backend that computes nothing. Then how much a decode
+// step is delayed by a long prefill on the real CPU backend.
+//
+//   engine_bench [--commit=…] [--quick]
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attn/attention/cpu_backend.h"
+#include "attn/base/check.h"
+#include "attn/base/clock.h"
+#include "server/core/engine.h"
+#include "server/core/stream_scope.h"
+#include "tools/bench/measurement.h"
+
+namespace attn::server {
+namespace {
+
+constexpr uint32_t kLayers = 4;
+constexpr uint32_t kQHeads = 8;
+constexpr uint32_t kKvHeads = 2;
+constexpr uint32_t kDim = 64;
+
+// Pages without bytes.
+class NullStore : public KvStore {
+ public:
+  NullStore(const AttentionSpec& spec, int32_t num_pages) : spec_(spec), num_pages_(num_pages) {}
+  const AttentionSpec& spec() const override { return spec_; }
+  int32_t num_pages() const override { return num_pages_; }
+  int64_t page_bytes() const override { return 4096; }
+  absl::Status CommitPages(PageId, int32_t) override { return absl::OkStatus(); }
+  void ReleasePages(PageId, int32_t) override {}
+
+ private:
+  const AttentionSpec spec_;
+  const int32_t num_pages_;
+};
+
+class NullBackend : public Backend {
+ public:
+  std::string device_name() const override { return "null"; }
+  absl::Status Supports(const AttentionSpec&) const override { return absl::OkStatus(); }
+  int64_t PageBytes(const AttentionSpec&) const override { return 4096; }
+  absl::StatusOr<std::unique_ptr<KvStore>> CreateKvStore(const AttentionSpec& spec,
+                                                         const KvStoreOptions& options) override {
+    return std::make_unique<NullStore>(spec, options.num_pages);
+  }
+  absl::StatusOr<Ticket> Launch(KvStore&, const Batch&) override { return Ticket{}; }
+  absl::Status Wait(Ticket) override { return absl::OkStatus(); }
+  Cost CostOf(const AttentionSpec&, const AttendEntry& entry) const override {
+    return {.attend_flops = 1e3 * entry.q_len, .moved_bytes = 1e3};
+  }
+  int32_t prefill_cut_rows() const override { return 16; }
+};
+
+// Keeps the last answers; called on the engine thread, which here is the only one or is waited for.
+class LastAnswers : public CallSink {
+ public:
+  void Complete(std::unique_ptr<Call> call) override {
+    const uint64_t id = call->id;
+    calls.push_back(std::move(call));
+    // Ids grow; a prefill that ends late must not hide a later call.
+    last_id.store(std::max(id, last_id.load(std::memory_order_relaxed)), std::memory_order_release);
+    last_id.notify_all();
+  }
+  std::vector<std::unique_ptr<Call>> calls;
+  std::atomic<uint64_t> last_id{0};
+};
+
+ModelDefinition BenchModel() {
+  ModelDefinition definition;
+  definition.name = "bench";
+  definition.num_layers = kLayers;
+  definition.page_size = 16;
+  definition.groups.resize(1);
+  ModelGroup& group = definition.groups[0];
+  for (uint32_t layer = 0; layer < kLayers; ++layer) group.layers.push_back(layer);
+  group.spec.num_layers = kLayers;
+  group.spec.num_q_heads = kQHeads;
+  group.spec.num_kv_heads = kKvHeads;
+  group.spec.head_dim_qk = group.spec.head_dim_v = kDim;
+  group.spec.score.softmax_scale = 0.125f;
+  return definition;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::unique_ptr<Backend> backend)
+      : engine_(Options(), std::move(backend), &registry_) {
+    Take(Make(DeclareModelCall{BenchModel()}));
+    model_ = registry_.FindByName("bench");
+  }
+
+  std::unique_ptr<Call> Make(Request request, std::shared_ptr<StreamScope> stream = nullptr) {
+    auto call = std::make_unique<Call>();
+    call->id = ++last_id_;
+    call->request = std::move(request);
+    call->stream = std::move(stream);
+    call->arrival = Clock::Real().Now();
+    call->sink = &answers_;
+    return call;
+  }
+  void Push(std::unique_ptr<Call> call) {
+    const absl::Status pushed = engine_.queue().Push(std::move(call));
+    ATTN_CHECK(pushed.ok(), pushed.ToString());
+  }
+  // Steps by hand until everything is answered; the last answer.
+  std::unique_ptr<Call> Take(std::unique_ptr<Call> call) {
+    Push(std::move(call));
+    while (engine_.StepForTest()) {
+    }
+    std::unique_ptr<Call> answer = std::move(answers_.calls.back());
+    answers_.calls.clear();
+    ATTN_CHECK(answer->status.ok(), answer->status.ToString());
+    return answer;
+  }
+  std::vector<uint64_t> Open(size_t count) {
+    OpenCall open;
+    open.model = model_;
+    open.owner = "bench";
+    open.lease = 3600 * kSecond;
+    open.items.resize(count);
+    const auto answer = Take(Make(std::move(open)));
+    std::vector<uint64_t> ids;
+    for (const auto& id : std::get<OpenResult>(answer->result).items) ids.push_back(id->value);
+    return ids;
+  }
+  // One appended token, or a prompt, for each of these (sequence, layer) pairs.
+  AttendCall Attend(const std::vector<std::pair<uint64_t, uint32_t>>& pairs, uint32_t len,
+                    uint32_t count = 1) const {
+    AttendCall call;
+    call.num_q_heads = kQHeads;
+    call.num_kv_heads = kKvHeads;
+    call.head_dim_qk = call.head_dim_v = kDim;
+    for (const auto& [sequence, layer] : pairs) {
+      AttendItem item;
+      item.sequence.value = sequence;
+      item.layer = layer;
+      item.expected_len = len;
+      item.q_len = item.kv_new_len = count;
+      item.append_token = len + 1;
+      item.q_row = item.kv_row = call.total_q;
+      item.model = model_;
+      call.items.push_back(item);
+      call.total_q += count;
+    }
+    const auto rows = static_cast<size_t>(call.total_q);
+    call.q.assign(rows * kQHeads * kDim * 4, '\0');
+    call.k.assign(rows * kKvHeads * kDim * 4, '\0');
+    call.v = call.k;
+    return call;
+  }
+
+  Engine& engine() { return engine_; }
+  LastAnswers& answers() { return answers_; }
+  uint64_t last_id() const { return last_id_; }
+
+ private:
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.kv_bytes = int64_t{1} << 30;
+    return options;
+  }
+
+  ModelRegistry registry_;
+  LastAnswers answers_;
+  Engine engine_;
+  ModelPtr model_;
+  uint64_t last_id_ = 0;
+};
+
+void ReportNanos(const std::string& shape, const std::string& metric, double value,
+                 const std::string& unit) {
+  bench::Measurement measurement;
+  measurement.bench = "engine";
+  measurement.shape = shape;
+  measurement.metric = metric;
+  measurement.value = value;
+  measurement.unit = unit;
+  bench::Report(measurement);
+}
+
+// 256 one-token items a step, of `clients` streams and four layers, `items_per_call` in a call.
+void MeasureScheduling(size_t items_per_call, uint32_t rounds) {
+  Bench bench(std::make_unique<NullBackend>());
+  constexpr size_t kItems = 256;
+  const std::vector<uint64_t> sequences = bench.Open(kItems / kLayers);
+  std::vector<std::shared_ptr<StreamScope>> streams(4);
+  for (auto& stream : streams) stream = std::make_shared<StreamScope>();
+  std::vector<double> nanos;
+  for (uint32_t len = 0; len < rounds; ++len) {
+    std::vector<std::pair<uint64_t, uint32_t>> pairs;
+    for (size_t i = 0; i < kItems; ++i) {
+      pairs.emplace_back(sequences[i / kLayers], static_cast<uint32_t>(i % kLayers));
+      if (pairs.size() < items_per_call) continue;
+      bench.Push(bench.Make(bench.Attend(pairs, len), streams[i % streams.size()]));
+      pairs.clear();
+    }
+    const Nanos began = Clock::Real().Now();
+    bench.engine().StepForTest();
+    nanos.push_back(static_cast<double>(Clock::Real().Now() - began));
+    ATTN_CHECK(bench.answers().calls.size() == kItems / items_per_call, "unanswered calls");
+    bench.answers().calls.clear();
+  }
+  std::sort(nanos.begin(), nanos.end());
+  const std::string shape = "256 one-token items, 4 layers, 4 clients, " +
+                            std::to_string(items_per_call) + " items a call, null backend";
+  ReportNanos(shape, "step time per item", nanos[nanos.size() / 2] / kItems, "ns");
+  ReportNanos(shape, "step time per call",
+              nanos[nanos.size() / 2] / kItems * static_cast<double>(items_per_call), "ns");
+}
+
+// One caller, one item a call, through the queue and the engine's thread and back.
+void MeasureRoundTrip(uint32_t rounds) {
+  Bench bench(std::make_unique<NullBackend>());
+  const uint64_t sequence = bench.Open(1)[0];
+  bench.engine().Start();
+  std::vector<double> nanos;
+  for (uint32_t len = 0; len < rounds; ++len) {
+    auto call = bench.Make(bench.Attend({{sequence, 0}}, len));
+    const uint64_t id = call->id;
+    const Nanos began = Clock::Real().Now();
+    bench.Push(std::move(call));
+    for (uint64_t seen = 0; (seen = bench.answers().last_id.load()) < id;) {
+      bench.answers().last_id.wait(seen);
+    }
+    nanos.push_back(static_cast<double>(Clock::Real().Now() - began));
+  }
+  bench.engine().Stop();
+  std::sort(nanos.begin(), nanos.end());
+  ReportNanos("one caller, one item, null backend", "round trip p50", nanos[nanos.size() / 2],
+              "ns");
+}
+
+// p99 of one-token steps, alone or beside a prefill of `prompt` tokens on the CPU backend.
+double DecodeP99(uint32_t prompt, uint32_t rounds) {
+  Bench bench(CreateCpuBackend({}).value());
+  const std::vector<uint64_t> sequences = bench.Open(2);
+  std::vector<std::pair<uint64_t, uint32_t>> step;
+  for (uint32_t layer = 0; layer < kLayers; ++layer) step.emplace_back(sequences[0], layer);
+  auto prefill = bench.Make(bench.Attend({{sequences[1], 0}}, 0, std::max(prompt, 1u)));
+  prefill->cancelled = std::make_shared<CancelFlag>(false);
+  const auto stop = prefill->cancelled;
+  if (prompt > 0) bench.Push(std::move(prefill));
+  bench.engine().Start();
+  std::vector<double> millis;
+  for (uint32_t len = 0; len < rounds; ++len) {
+    auto call = bench.Make(bench.Attend(step, len));
+    const uint64_t id = call->id;
+    const Nanos began = Clock::Real().Now();
+    bench.Push(std::move(call));
+    for (uint64_t seen = 0; (seen = bench.answers().last_id.load()) < id;) {
+      bench.answers().last_id.wait(seen);
+    }
+    millis.push_back(static_cast<double>(Clock::Real().Now() - began) * 1e-6);
+  }
+  const bool ran_beside = prompt == 0 || bench.engine().queue().load().items > 0;
+  ATTN_CHECK(ran_beside, "the prefill ended before the decode steps did");
+  stop->store(true);
+  bench.engine().Stop();
+  // The first steps find an engine that does not know the device's speed, or writes the prompt.
+  millis.erase(millis.begin(), millis.begin() + rounds / 10);
+  std::sort(millis.begin(), millis.end());
+  return millis[millis.size() * 99 / 100];
+}
+
+void MeasurePrefillDelay(uint32_t prompt, uint32_t rounds) {
+  const double alone = DecodeP99(0, rounds);
+  const double beside = DecodeP99(prompt, rounds);
+  bench::Measurement measurement;
+  measurement.bench = "engine";
+  measurement.shape = "4 one-token items, beside a " + std::to_string(prompt) +
+                      "-token prefill, chunk time 5 ms, fp32 8/2 heads D 64";
+  measurement.metric = "decode p99";
+  measurement.value = beside;
+  measurement.unit = "ms";
+  measurement.rival = "without the prefill";
+  measurement.rival_value = alone;
+  measurement.ratio = beside / alone;
+  bench::Report(measurement);
+}
+
+int Main(int argc, char** argv) {
+  bench::StartMeasurements(argc, argv);
+  const bool quick =
+      std::any_of(argv, argv + argc, [](const char* arg) { return !std::strcmp(arg, "--quick"); });
+  const uint32_t rounds = quick ? 50 : 1000;
+  MeasureScheduling(256, rounds);
+  MeasureScheduling(4, rounds);
+  MeasureScheduling(1, rounds);
+  MeasureRoundTrip(quick ? 100 : 20000);
+  MeasurePrefillDelay(quick ? 8192 : 131072, quick ? 20 : 500);
+  return 0;
+}
+
+}  // namespace
+}  // namespace attn::server
+
+int main(int argc, char** argv) { return attn::server::Main(argc, argv); }
