@@ -150,9 +150,12 @@ absl::Status TakeTensors(const Totals& totals, v1::AttendRequest* request, Atten
   const TensorShape q{totals.q, call->num_q_heads, call->head_dim_qk, call->activation_dtype};
   const TensorShape k{totals.kv_new, call->num_kv_heads, call->head_dim_qk, call->activation_dtype};
   const TensorShape v{totals.kv_new, call->num_kv_heads, call->head_dim_v, call->activation_dtype};
-  ATTN_ASSIGN_OR_RETURN(call->q, TakeTensor(request->has_q(), request->mutable_q(), q, "q"));
-  ATTN_ASSIGN_OR_RETURN(call->k, TakeTensor(request->has_k(), request->mutable_k(), k, "k"));
-  ATTN_ASSIGN_OR_RETURN(call->v, TakeTensor(request->has_v(), request->mutable_v(), v, "v"));
+  ATTN_ASSIGN_OR_RETURN(call->q,
+                        TakeTensor(request->has_q() ? request->mutable_q() : nullptr, q, "q"));
+  ATTN_ASSIGN_OR_RETURN(call->k,
+                        TakeTensor(request->has_k() ? request->mutable_k() : nullptr, k, "k"));
+  ATTN_ASSIGN_OR_RETURN(call->v,
+                        TakeTensor(request->has_v() ? request->mutable_v() : nullptr, v, "v"));
   return absl::OkStatus();
 }
 

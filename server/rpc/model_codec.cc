@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "attn/base/check.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
@@ -185,7 +186,10 @@ absl::Status CheckModel(const v1::ModelSpec& spec, const WireLimits& limits,
 // The field of a backend's refusal is one of AttentionSpec's; the client knows the group's.
 absl::Status AtGroup(const absl::Status& status, absl::string_view path) {
   if (status.ok()) return status;
-  return MakeError(ReasonOf(status), absl::StrCat(path, ".", FieldOf(status)), status.message());
+  const std::string field = FieldOf(status);
+  absl::string_view message = status.message();
+  absl::ConsumePrefix(&message, absl::StrCat(field, ": "));
+  return MakeError(ReasonOf(status), absl::StrCat(path, ".", field), message);
 }
 
 }  // namespace

@@ -34,10 +34,10 @@ absl::Status CheckShape(const v1::Tensor& tensor, const TensorShape& want,
 
 }  // namespace
 
-absl::StatusOr<std::string> TakeTensor(bool present, v1::Tensor* tensor, const TensorShape& want,
+absl::StatusOr<std::string> TakeTensor(v1::Tensor* tensor, const TensorShape& want,
                                        absl::string_view field) {
   const uint64_t want_bytes = want.num_bytes();
-  if (!present) {
+  if (tensor == nullptr) {
     if (want_bytes == 0) return std::string();
     return MakeError(Reason::kInvalid, field,
                      absl::StrCat("got none, want ", ShapeText(want), " of ", NameOf(want.dtype)));

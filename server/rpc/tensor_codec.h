@@ -24,9 +24,9 @@ struct TensorShape {
   uint64_t num_bytes() const { return rows * heads * head_dim * SizeOf(dtype); }
 };
 
-// Takes the bytes out of `tensor`. With no rows the tensor may be absent. `present` says whether
-// the request has it. INVALID names the field, what came and what is wanted.
-absl::StatusOr<std::string> TakeTensor(bool present, v1::Tensor* tensor, const TensorShape& want,
+// Takes the bytes out of `tensor`, null if the request has none, which is right for no rows only.
+// INVALID names the field, what came and what is wanted.
+absl::StatusOr<std::string> TakeTensor(v1::Tensor* tensor, const TensorShape& want,
                                        absl::string_view field);
 
 // The bytes are moved in.
