@@ -53,6 +53,7 @@ Caller::Caller(grpc::GenericStub* stub, const std::string& method, MessageMaker 
 
 void Caller::Send() {
   outgoing_ = maker_.Next();
+  outstanding_.store(2);
   sent_ = Clock::Real().Now();
   StartRead(&incoming_);
   StartWrite(&outgoing_);
@@ -62,9 +63,17 @@ void Caller::OnReadDone(bool ok) {
   if (!ok) return;
   result_.round_trips_us.push_back(static_cast<double>(Clock::Real().Now() - sent_) / kMicrosecond);
   NoteAnswer();
+  FinishOne();
+}
+
+void Caller::OnWriteDone(bool ok) {
+  if (ok) FinishOne();
+}
+
+void Caller::FinishOne() {
+  if (outstanding_.fetch_sub(1) != 1) return;
   if (stopping_.load()) {
     context_.TryCancel();
-    StartRead(&incoming_);  // ends with the stream
   } else {
     Send();
   }

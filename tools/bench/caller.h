@@ -53,13 +53,17 @@ class Caller : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer
  private:
   void Send();
   void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void NoteAnswer();
+  // The answer may be there before the write is reported done; the next message waits for both.
+  void FinishOne();
 
   grpc::ClientContext context_;
   MessageMaker maker_;
   grpc::ByteBuffer outgoing_;
   grpc::ByteBuffer incoming_;
+  std::atomic<int> outstanding_{0};  // of one read and one write
   Nanos sent_ = 0;
   std::atomic<bool> stopping_{false};
   CallerResult result_;
