@@ -6,11 +6,15 @@
 namespace attn::server {
 namespace {
 
-// A shorter launch says more about the cost of starting one than about its rows.
+// A launch that takes less, and was expected to, says more about the cost of starting one than
+// about its rows.
 constexpr Nanos kShortestLesson = 50 * kMicrosecond;
+// A thread that was interrupted looks like a slow device: one launch raises an estimate by at most
+// kNewWeight of itself.
+constexpr double kLargestRise = 2;
 // Weight of the newest launch: about ten launches are remembered.
 constexpr double kNewWeight = 0.2;
-// A launch that was interrupted, or a clock that stands still, must not teach nonsense.
+// Bounds against nonsense, far from any device.
 constexpr double kLowestRate = 1e-5;
 constexpr double kHighestRate = 100;
 
@@ -32,7 +36,8 @@ double CostModel::UnitsIn(Lane lane, Nanos time) const {
 }
 
 void CostModel::Observe(double decode_units, double bulk_units, Nanos elapsed) {
-  if (elapsed < kShortestLesson) return;
+  const Nanos expected = NanosOf(Lane::kDecode, decode_units) + NanosOf(Lane::kBulk, bulk_units);
+  if (elapsed <= 0 || std::max(elapsed, expected) < kShortestLesson) return;
   if (bulk_units <= 0) {
     if (decode_units > 0) Learn(Lane::kDecode, static_cast<double>(elapsed) / decode_units);
     return;
@@ -46,6 +51,7 @@ void CostModel::Learn(Lane lane, double rate) {
   rate = std::clamp(rate, kLowestRate, kHighestRate);
   bool& known = lane == Lane::kDecode ? decode_known_ : bulk_known_;
   double& estimate = RateOf(lane);
+  rate = known ? std::min(rate, kLargestRise * estimate) : rate;
   estimate = known ? estimate + kNewWeight * (rate - estimate) : rate;
   known = true;
 }

@@ -239,8 +239,19 @@ TEST(CostModelTest, LaunchesWithoutTimeTeachNothing) {
   CostModel costs(backend.get());
   const Nanos before = costs.NanosOf(Lane::kBulk, 1e6);
   costs.Observe(0, 1e9, 0);
-  costs.Observe(1e9, 0, kMicrosecond);
+  costs.Observe(0, 10, 10 * kMicrosecond);
   EXPECT_EQ(costs.NanosOf(Lane::kBulk, 1e6), before);
+}
+
+TEST(CostModelTest, OneInterruptedLaunchIsSoonForgotten) {
+  auto backend = test::CreateFakeBackend(std::make_shared<test::FakeDevice>());
+  CostModel costs(backend.get());
+  for (int i = 0; i < 10; ++i) costs.Observe(1e4, 0, 100 * kMicrosecond);
+  costs.Observe(1e4, 0, kSecond);
+  EXPECT_LE(costs.NanosOf(Lane::kDecode, 1e4), 121 * kMicrosecond);
+  // Short launches correct an estimate that is too high, too.
+  for (int i = 0; i < 50; ++i) costs.Observe(1e4, 0, 10 * kMicrosecond);
+  EXPECT_LT(costs.NanosOf(Lane::kDecode, 1e4), 51 * kMicrosecond);
 }
 
 }  // namespace

@@ -202,9 +202,8 @@ void MeasureScheduling(size_t items_per_call, uint32_t rounds) {
       pairs.clear();
     }
     const Nanos began = Clock::Real().Now();
-    bench.engine().StepForTest();
+    while (bench.answers().calls.size() < kItems / items_per_call) bench.engine().StepForTest();
     nanos.push_back(static_cast<double>(Clock::Real().Now() - began));
-    ATTN_CHECK(bench.answers().calls.size() == kItems / items_per_call, "unanswered calls");
     bench.answers().calls.clear();
   }
   std::sort(nanos.begin(), nanos.end());
