@@ -95,10 +95,10 @@ void EngineWalker::Open(std::vector<std::unique_ptr<ActiveSequence>> arrived) {
 std::future<EngineWalker::Answer> EngineWalker::Send(const client::AttendRequest& request) {
   auto promise = std::make_shared<std::promise<Answer>>();
   std::future<Answer> future = promise->get_future();
+  shared_->ledger->Note(ready_, Clock::Real().Now());
   stream_->Attend(request, [promise](absl::StatusOr<client::AttendResult> result) {
     promise->set_value({Clock::Real().Now(), std::move(result)});
   });
-  shared_->ledger->Note(ready_, Clock::Real().Now());
   ++stats_.layer_requests;
   return future;
 }

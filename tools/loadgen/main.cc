@@ -1,5 +1,7 @@
 // attn-loadgen: open-loop load on an attention server. Exit status: 0 good, 1 failed, 2 bad flags,
 // 3 invalid because of delayed sends.
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -8,6 +10,13 @@
 
 namespace attn::loadgen {
 namespace {
+
+// Messages of some 100 KiB come and go; fetching their pages from the system each time would make
+// sends late.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+}
 
 int Main(int num_flags, const char* const* flags) {
   if (num_flags == 1 && std::strcmp(flags[0], "--help") == 0) {
@@ -19,6 +28,7 @@ int Main(int num_flags, const char* const* flags) {
     std::fprintf(stderr, "attn-loadgen: %s\n", std::string(options.status().message()).c_str());
     return 2;
   }
+  KeepFreedMemory();
   const absl::StatusOr<RunReport> report = RunLoad(*options);
   if (!report.ok()) {
     std::fprintf(stderr, "attn-loadgen: %s\n", report.status().ToString().c_str());

@@ -1,7 +1,7 @@
 // Whether the load generator kept up: how many sends left later than they should have.
 //
 // A request should leave at its arrival time; the next layer of a step when the answer to the layer
-// before is there. What the generator itself adds to that is its delay.
+// before is there. What the generator itself adds until it begins to send is its delay.
 #pragma once
 
 #include <cstdint>
