@@ -152,20 +152,29 @@ TEST_F(LifecycleTest, AFullPoolIsToldAndLosesNothing) {
   server::ServerOptions options = TestOptions();
   options.engine.kv_bytes = 4 << 20;
   TestServer small(options);
-  const uint64_t id = small.OpenOne();
-  PlainLayer kv;
+  const std::vector<uint64_t> ids = small.Open(2);
+  // A layer's token takes 256 bytes of K and V: the second sequence meets a full pool, and a
+  // sequence that could never fit is told so.
   v1::AttendResponse response;
-  for (int i = 0; i < 1000 && response.errors_size() == 0; ++i) {
-    const PlainLayer before = kv;
-    Step step = AppendStep(random_, id, 0, 4096, &kv);
+  const auto append = [&](uint64_t id, int64_t count, PlainLayer* kv) {
+    const PlainLayer before = *kv;
+    Step step = AppendStep(random_, id, 0, count, kv);
     step.q.clear();
     response = small.Attend(MakeRequest({step}));
-    if (response.errors_size() != 0) kv = before;
+    if (response.errors_size() != 0) *kv = before;
+    return response.errors_size() == 0;
+  };
+  PlainLayer first, second;
+  ASSERT_TRUE(append(ids[0], 6000, &first));
+  while (append(ids[1], 1000, &second)) {
   }
-  ASSERT_THAT(response.item_reasons(), ElementsAre(v1::REASON_NO_PAGES));
+  EXPECT_THAT(response.item_reasons(), ElementsAre(v1::REASON_NO_PAGES));
   EXPECT_EQ(response.errors(0).status().code(), grpc::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(response.new_lens(), ElementsAre(kv.len()));
-  small.Close({id});
+  EXPECT_THAT(response.new_lens(), ElementsAre(second.len()));
+  ASSERT_FALSE(append(ids[0], 20'000, &first));
+  EXPECT_THAT(response.item_reasons(), ElementsAre(v1::REASON_TOO_LARGE));
+  EXPECT_THAT(response.new_lens(), ElementsAre(6000));
+  small.Close(ids);
   EXPECT_TRUE(small.PagesComeBackWithin(std::chrono::seconds(2)));
   const uint64_t next = small.OpenOne();
   PlainLayer fresh;
