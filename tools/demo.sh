@@ -12,7 +12,7 @@ tools/install_dependencies.sh
 tools/build.sh release --target attn-server attn-loadgen
 
 log=$(mktemp)
-build/release/bin/attn-server --listen=127.0.0.1:0 --kv-bytes=4GiB >"$log" 2>&1 &
+build/release/bin/attn-server --listen=127.0.0.1:0 --kv-bytes=4G >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; rm -f "$log"' EXIT
 for _ in $(seq 100); do
@@ -26,8 +26,8 @@ echo "server: $(head -n 1 "$log")"
 
 status=0
 build/release/bin/attn-loadgen --target="$address" --trace="$trace" --max-requests=240 \
-  --num-layers=4 --num-q-heads=8 --num-kv-heads=2 --head-dim=64 --window-left=1023 --sinks=1 \
-  --time-scale=0.5 --min-concurrency=32 --verify=0.05 || status=$?
+  --layers=4 --q-heads=8 --kv-heads=2 --head-dim=64 --dtype=bfloat16 \
+  --windowed-layers=2 --window=1024 --sinks=1 --verify=0.02 || status=$?
 
 kill -TERM "$server"
 wait "$server" || status=$?
