@@ -9,6 +9,10 @@
 include_guard(GLOBAL)
 
 set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+# GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND ATTN_WARNINGS -Wno-restrict)
+endif()
 option(ATTN_WARNINGS_AS_ERRORS "Treat warnings as errors" OFF)
 
 function(attn_set_flags target)
