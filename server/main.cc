@@ -3,18 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "server/options.h"
 #include "server/rpc/server.h"
 
 namespace {
 
-// Messages of some MiB come and go; giving their memory back to the system each time costs more
-// than copying them. Only a program may decide this, never a library.
+// Giving the memory of large messages back to the system each time costs more than copying them.
+// Only a program may decide this, never a library.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
@@ -32,15 +32,14 @@ void WaitForStopSignal(const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (const std::string& argument : arguments) {
-    if (argument == "--help") return std::fputs(attn::server::ServerHelp().c_str(), stdout) < 0;
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    return std::fputs(attn::server::ServerHelp().c_str(), stdout) < 0;
   }
   KeepFreedMemory();
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
-
   const auto options = attn::server::ParseServerOptions(arguments);
   auto server = options.ok() ? attn::server::Server::Start(*options) : options.status();
   if (!server.ok()) {
