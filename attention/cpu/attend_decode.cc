@@ -18,12 +18,12 @@ namespace HWY_NAMESPACE {
 // every load.
 inline constexpr size_t kMaxRowsReadInPlace = 8;
 
+// Two and three rows take the kernel of four: it waits for memory all the same.
 template <class Blocks>
 const TileKernels& KernelsFor(size_t rows) {
   static constexpr TileKernels kOne = MakeKernels<Blocks, 1>();
-  static constexpr TileKernels kTwo = MakeKernels<Blocks, 2>();
-  static constexpr TileKernels kFour = MakeKernels<Blocks, 4>();
-  return rows <= 1 ? kOne : (rows <= 2 ? kTwo : kFour);
+  static constexpr TileKernels kMost = MakeKernels<Blocks, kMaxDecodeRowsPerBlock>();
+  return rows <= 1 ? kOne : kMost;
 }
 
 const TileKernels& ChooseKernels(const HeadWork& work, size_t rows, bool as_float) {

@@ -29,8 +29,11 @@ inline constexpr size_t kRowVecs = 4;
 inline constexpr size_t kRowVecs = 2;
 #endif
 inline constexpr size_t kGroupBlocks = kRowVecs > kBlockVecs ? kRowVecs / kBlockVecs : 1;
-// Kernels of fewer rows than this are for decode, where keys come from memory: they prefetch.
-inline constexpr int kPrefillRowsPerBlock = 6;
+// Rows of a prefill kernel. Kernels of fewer rows are for decode, where keys come from memory: they
+// prefetch. The baseline has to be right, not fast; two rows bound what the compiler must unroll.
+inline constexpr int kPrefillRowsPerBlock =
+    HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 ? 6 : 2;
+inline constexpr int kMaxDecodeRowsPerBlock = HWY_MIN(4, kPrefillRowsPerBlock);
 // Blocks between the one in use and the one being prefetched: 64 keys, the measured optimum.
 inline constexpr size_t kPrefetchBlocks = 4;
 
