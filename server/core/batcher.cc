@@ -1,4 +1,4 @@
-// Decode first, then bulk by score, within the time of a step.
+// Decode and bulk in turn, each by score, within the time of a step.
 #include "server/core/batcher.h"
 
 #include <algorithm>
@@ -62,8 +62,14 @@ void Batcher::Remove(AttendWork& work) {
 
 const std::vector<DueChunk>& Batcher::TakeDue(Nanos now) {
   due_.clear();
-  const Nanos decode_time = TakeDecode(now);
-  TakeBulk(now, options_.chunk_time - decode_time);
+  if (num_decode_ > 0 && !(bulk_is_next_ && num_bulk_ > 0)) {
+    decode_time_ = TakeDecode(now);
+    bulk_is_next_ = true;
+  } else {
+    TakeBulk(now, options_.chunk_time - decode_time_);
+    decode_time_ = 0;
+    bulk_is_next_ = false;
+  }
   return due_;
 }
 

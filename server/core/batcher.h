@@ -1,10 +1,11 @@
 // Which of the ready work is due in the next step. Pure policy: ready work, costs and the time go
 // in, chunks come out; no cache, no device, no waiting.
 //
-// A step is decode first, then chunks of bulk work (prefill, long appends), cut so that the step
-// stays near chunk_time. Decode that alone would take longer is spread over steps. However much
-// decode there is, one unit of bulk work is in every step, so neither starves the other, and no
-// decode item waits behind more than one step's bulk.
+// A step is either decode or bulk (prefill, long appends), in turn while there is both, so that
+// decode is answered before the next chunk starts and waits behind one chunk at most. Bulk is cut
+// so that a step and the decode before it together stay near chunk_time. Decode that alone would
+// take longer is spread over steps. However much decode there is, every second step has one unit of
+// bulk at least, so neither starves the other.
 //
 // Who comes first is decided by score: the priority class, one ageing step apart, plus the time
 // waited. So a class is ahead by a fixed waiting time and nobody starves. Among bulk work the time
@@ -70,6 +71,8 @@ class Batcher {
   Queue bulk_;
   size_t num_decode_ = 0;
   size_t num_bulk_ = 0;
+  bool bulk_is_next_ = false;  // the last step was decode
+  Nanos decode_time_ = 0;      // what it takes
   std::vector<DueChunk> due_;
 };
 

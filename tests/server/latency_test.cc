@@ -51,7 +51,7 @@ class LatencyTest : public ::testing::Test {
   EngineFixture f{LongSequences()};
 };
 
-TEST_F(LatencyTest, DecodeGrowsByAtMostTwoChunkTimesWhileALongPrefillRuns) {
+TEST_F(LatencyTest, DecodeWaitsForAboutOneChunkWhileALongPrefillRuns) {
   constexpr uint32_t kPrompt = 128 * 1024;
   const uint64_t s = f.Open("owner", 36000 * kSecond);
   const uint64_t t = f.Open("owner", 36000 * kSecond);
@@ -62,7 +62,8 @@ TEST_F(LatencyTest, DecodeGrowsByAtMostTwoChunkTimesWhileALongPrefillRuns) {
   const std::vector<Nanos> beside = Decode(t, 200, 1000);
   ASSERT_EQ(f.Answer(prefill), nullptr) << "the prefill ran all the time";
   const size_t p99 = beside.size() * 99 / 100;
-  EXPECT_LE(beside[p99] - alone[alone.size() * 99 / 100], 2 * f.engine->options().chunk_time);
+  const Nanos growth = beside[p99] - alone[alone.size() * 99 / 100];
+  EXPECT_LE(growth, f.engine->options().chunk_time * 5 / 4) << "one chunk and what it is off by";
   EXPECT_LE(Nanos(f.engine->stats().longest_step_ns.value()), 12 * f.engine->options().chunk_time)
       << "the append of 128K tokens is written whole";
   EXPECT_GT(f.engine->stats().prefill_chunks.value(), 900u) << "the prefill got on";
