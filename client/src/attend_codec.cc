@@ -197,7 +197,7 @@ absl::StatusOr<AttendResult> DecodeAttend(v1::AttendResponse&& response, size_t 
   const std::string& lse = response.lse().raw();
   if (lse.size() % sizeof(float) != 0) return BadAnswer("lse", "a part of a number");
   result.lse.resize(lse.size() / sizeof(float));
-  std::memcpy(result.lse.data(), lse.data(), lse.size());
+  if (!lse.empty()) std::memcpy(result.lse.data(), lse.data(), lse.size());
   const v1::Timing& timing = response.timing();
   result.timing.queue_ns = timing.queue_ns();
   result.timing.input_ns = timing.input_ns();

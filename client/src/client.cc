@@ -32,10 +32,11 @@ absl::Status Call(Session& session, Stub& stub,
 grpc::Status CallAttend(Session& session, grpc::ClientContext* context, const grpc::Slice& message,
                         grpc::ByteBuffer* answer) {
   const grpc::ByteBuffer request(&message, 1);
-  std::promise<grpc::Status> done;
+  // Shared: the callback's thread may still be inside set_value when this one goes on.
+  auto done = std::make_shared<std::promise<grpc::Status>>();
   session.generic().UnaryCall(context, "/attn.v1.Attention/Attend", grpc::StubOptions(), &request,
-                              answer, [&](grpc::Status status) { done.set_value(status); });
-  return done.get_future().get();
+                              answer, [done](grpc::Status status) { done->set_value(status); });
+  return done->get_future().get();
 }
 
 absl::StatusOr<AttendResult> AttendPartOnce(Session& session, grpc::ClientContext* context,

@@ -23,27 +23,36 @@ struct RenewCall {
 }  // namespace
 
 void LeaseKeeper::State::Beat() {
+  auto call_made = std::make_shared<RenewCall>();
   {
     const std::lock_guard lock(mutex);
     if (stopped) return;
+    busy = true;
+    call = &call_made->context;
   }
-  auto call = std::make_shared<RenewCall>();
-  call->request.set_server_epoch(session->epoch());
-  call->request.set_owner(owner);
-  call->request.set_lease_ms(lease_ms);
-  call->context.set_deadline(std::chrono::system_clock::now() +
-                             std::chrono::milliseconds(lease_ms));
-  // The stub's own callback keeps the call and this state alive.
+  call_made->request.set_server_epoch(session->epoch());
+  call_made->request.set_owner(owner);
+  call_made->request.set_lease_ms(lease_ms);
+  call_made->context.set_deadline(std::chrono::system_clock::now() +
+                                  std::chrono::milliseconds(lease_ms));
   session->sequences().async()->RenewLease(
-      &call->context, &call->request, &call->response,
-      [call, self = shared_from_this()](const grpc::Status& status) {
-        self->OnAnswer(FromGrpc(status), FromWire(call->response));
+      &call_made->context, &call_made->request, &call_made->response,
+      [renew = call_made, self = shared_from_this()](const grpc::Status& status) mutable {
+        self->OnAnswer(FromGrpc(status), FromWire(renew->response));
+        // The call refers to the channel, which must not end on a thread of its own.
+        Timer::Shared().After(0, [renew = std::move(renew), self = std::move(self)]() mutable {
+          renew.reset();
+          const std::lock_guard lock(self->mutex);
+          self->busy = false;
+          self->idle.notify_all();
+        });
       });
 }
 
 void LeaseKeeper::State::OnAnswer(const absl::Status& status, const Renewal& renewal) {
   {
     const std::lock_guard lock(mutex);
+    call = nullptr;
     last = status;
     if (status.ok()) ++renewals;
     if (stopped) return;
@@ -61,8 +70,10 @@ LeaseKeeper::LeaseKeeper(std::shared_ptr<State> state) : state_(std::move(state)
 }
 
 LeaseKeeper::~LeaseKeeper() {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->stopped = true;
+  if (state_->call != nullptr) state_->call->TryCancel();
+  state_->idle.wait(lock, [this] { return !state_->busy; });
 }
 
 absl::Status LeaseKeeper::last_status() const {

@@ -1,6 +1,7 @@
 // The background heartbeat of one owner's lease.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,7 +20,10 @@ struct LeaseKeeper::State : std::enable_shared_from_this<State> {
   std::function<void(const std::vector<SequenceId>&)> on_lost;
 
   std::mutex mutex;  // guards what follows
+  std::condition_variable idle;
   bool stopped = false;
+  grpc::ClientContext* call = nullptr;  // of the renewal in flight
+  bool busy = false;                    // a renewal is in flight, or its answer is being handled
   uint64_t renewals = 0;
   absl::Status last = absl::OkStatus();
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/src/timer.h"
 #include "client/src/wire_status.h"
 
 namespace attn::client {
@@ -43,9 +44,13 @@ void StreamConnection::OnReadDone(bool ok) {
 void StreamConnection::OnWriteDone(bool) { owner_->OnWritten(); }
 
 void StreamConnection::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<StreamConnection> keep = std::move(self_);
-  const std::shared_ptr<ConnectionOwner> owner = std::move(owner_);
+  std::shared_ptr<StreamConnection> self = std::move(self_);
+  std::shared_ptr<ConnectionOwner> owner = std::move(owner_);
   owner->OnEnded(FromGrpc(status));
+  Timer::Shared().After(0, [self = std::move(self), owner = std::move(owner)]() mutable {
+    self.reset();
+    owner->OnReleased();
+  });
 }
 
 }  // namespace attn::client

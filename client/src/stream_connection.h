@@ -19,12 +19,16 @@ class ConnectionOwner {
   virtual ~ConnectionOwner() = default;
   virtual void OnAnswer(grpc::ByteBuffer* message) = 0;
   virtual void OnWritten() = 0;  // also for a write that failed: OnEnded follows
-  virtual void OnEnded(const absl::Status& status) = 0;  // last; once
+  virtual void OnEnded(const absl::Status& status) = 0;  // once, the last of gRPC's events
+  // The connection object is gone. On the timer's thread.
+  virtual void OnReleased() = 0;
 };
 
 class StreamConnection : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Keeps itself and its owner alive until the stream has ended.
+  // Keeps itself and its owner alive until the stream has ended. Its context refers to the gRPC
+  // channel, and a channel must not end on one of its own threads: the connection is therefore
+  // destroyed on the timer's thread.
   static std::shared_ptr<StreamConnection> Start(grpc::GenericStub& stub,
                                                  std::shared_ptr<ConnectionOwner> owner);
 

@@ -106,6 +106,7 @@ bool StreamCore::MaySendLocked(const Pending& pending) const {
 
 void StreamCore::ConnectLocked() {
   draining_ = false;
+  ++live_connections_;
   connection_ = StreamConnection::Start(session_->generic(), shared_from_this());
 }
 
@@ -288,6 +289,12 @@ void StreamCore::OnEnded(const absl::Status& status) {
   Run(std::move(finished));
 }
 
+void StreamCore::OnReleased() {
+  const std::lock_guard lock(mutex_);
+  --live_connections_;
+  idle_.notify_all();
+}
+
 void StreamCore::Reconnect() {
   Finished finished;
   {
@@ -352,7 +359,7 @@ void StreamCore::Shutdown() {
   }
   Run(std::move(finished));
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return connection_ == nullptr && running_ == 0; });
+  idle_.wait(lock, [&] { return live_connections_ == 0 && running_ == 0; });
 }
 
 StreamStats StreamCore::stats() const {

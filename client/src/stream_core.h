@@ -57,6 +57,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore>, public Conne
   void OnAnswer(grpc::ByteBuffer* message) override;
   void OnWritten() override;
   void OnEnded(const absl::Status& status) override;
+  void OnReleased() override;
 
  private:
   enum class State { kWaiting, kInFlight, kBackingOff, kJudged };
@@ -97,11 +98,12 @@ class StreamCore : public std::enable_shared_from_this<StreamCore>, public Conne
   const StreamOptions options_;
 
   mutable std::mutex mutex_;
-  std::condition_variable idle_;            // a callback returned, or the connection ended
+  std::condition_variable idle_;            // a callback returned, or a connection was released
   std::map<uint64_t, PendingPtr> pending_;  // by id
   std::deque<uint64_t> waiting_;            // ids in the order of sending
   std::deque<grpc::ByteBuffer> control_;    // cancels to send; not counted as in flight
   std::shared_ptr<StreamConnection> connection_;
+  int live_connections_ = 0;  // not released yet
   bool writing_ = false;
   bool backing_off_ = false;  // before the next connection
   bool shut_down_ = false;

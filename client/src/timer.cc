@@ -17,7 +17,7 @@ Timer& Timer::Shared() {
 }
 
 void Timer::After(Nanos delay, std::function<void()> function) {
-  const Nanos when = Clock::Real().Now() + delay;
+  const auto when = std::chrono::steady_clock::now() + std::chrono::nanoseconds(delay);
   const std::lock_guard lock(mutex_);
   due_.emplace(when, std::move(function));
   if (due_.begin()->first == when) changed_.notify_one();
@@ -30,9 +30,8 @@ void Timer::Run() {
       changed_.wait(lock);
       continue;
     }
-    const Nanos wait = due_.begin()->first - Clock::Real().Now();
-    if (wait > 0) {
-      changed_.wait_for(lock, std::chrono::nanoseconds(wait));
+    if (due_.begin()->first > std::chrono::steady_clock::now()) {
+      changed_.wait_until(lock, std::chrono::steady_clock::time_point(due_.begin()->first));
       continue;
     }
     std::function<void()> function = std::move(due_.begin()->second);

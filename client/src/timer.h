@@ -1,6 +1,7 @@
 // Runs functions later, on one thread of the process that all clients share.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -19,12 +20,13 @@ class Timer {
   void After(Nanos delay, std::function<void()> function);
 
  private:
+  // Uses no object that ends with main, Clock::Real() for one.
   Timer() = default;
   void Run();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::multimap<Nanos, std::function<void()>> due_;  // by time of Clock::Real()
+  std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> due_;
 };
 
 }  // namespace attn::client

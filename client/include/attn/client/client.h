@@ -30,6 +30,7 @@ class Session;
 class LeaseKeeper {
  public:
   struct State;
+  // Waits for a renewal in flight and its callback. Not to be called from that callback.
   ~LeaseKeeper();
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
