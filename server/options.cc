@@ -91,6 +91,8 @@ const std::vector<NumberFlag>& NumberFlags() {
                 limits.default_lease_ms, 1),
       ATTN_FLAG("grace-ms", "longest drain after SIGTERM", 0, 3'600'000, false, grace,
                 kMillisecond),
+      ATTN_FLAG("linger-ms", "a drain refuses new calls this long before it closes connections", 0,
+                60'000, false, linger, kMillisecond),
       ATTN_FLAG("stall-ms", "work without a step for this long is reported as NOT_SERVING", 100,
                 3'600'000, false, stall_time, kMillisecond),
   };

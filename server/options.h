@@ -18,6 +18,9 @@ struct ServerOptions {
   int num_threads = 0;           // 0: max(1, cores - 1)
   std::string models_file;       // textproto ModelsConfig; empty: none
   Nanos grace = 10 * kSecond;    // longest drain
+  // A drain refuses new calls (DRAINING) for this long at least before it closes connections: a
+  // call that meets a closing one ends CANCELLED, which tells a client nothing.
+  Nanos linger = 200 * kMillisecond;
   // The data path is NOT_SERVING when work waits this long without a step.
   Nanos stall_time = 10 * kSecond;
   EngineOptions engine;

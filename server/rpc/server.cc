@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -170,6 +171,7 @@ absl::Status Server::Listen() {
 void Server::Drain() {
   if (std::exchange(drained_, true)) return;
   const auto deadline = After(options_.grace);
+  const auto linger_end = std::min(After(options_.linger), deadline);
   watchdog_.reset();
   context_.health.Drain();
   context_.gate.Close();
@@ -181,6 +183,7 @@ void Server::Drain() {
   engine_.Stop();
   completion_.Stop();
   if (grpc_server_ != nullptr) {
+    std::this_thread::sleep_until(linger_end);
     grpc_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(kStopTime));
     grpc_server_->Wait();
   }

@@ -83,7 +83,6 @@ TEST(SurvivalTest, AVanishedClientLeavesNoPagesBehindItsLease) {
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
   }
   EXPECT_TRUE(server.PagesComeBackWithin(milliseconds(1100)));
-  EXPECT_TRUE(server.server().engine().queue().load().items == 0);
 }
 
 TEST(SurvivalTest, DeadlinesAroundTheAnswerEndEachCallOnce) {
@@ -203,7 +202,9 @@ TEST(SurvivalTest, AQueueThatIsFullSaysSoAndForgetsNothing) {
 // --------------------------------------------------------------------------------------- draining
 
 TEST(SurvivalTest, ADrainUnderLoadAnswersWhatWasAcceptedAndLosesNoReply) {
-  TestServer server;
+  server::ServerOptions options = TestOptions();
+  options.linger = 500 * kMillisecond;  // every client comes again in this time, and is refused
+  TestServer server(options);
   std::atomic<int> answered{0};
   std::atomic<int> refused{0};
   std::vector<std::thread> clients;

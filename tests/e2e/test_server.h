@@ -14,7 +14,7 @@
 
 namespace attn::test {
 
-// Options for tests: port 0, 64 MiB of cache, one thread, short leases allowed.
+// Options for tests: port 0, 64 MiB of cache, one thread, short leases allowed, no linger.
 server::ServerOptions TestOptions();
 
 struct Stubs {
@@ -43,9 +43,10 @@ class TestServer {
   grpc::Status AttendStatus(const v1::AttendRequest& request, v1::Status* detail = nullptr);
   v1::SequenceInfo Describe(uint64_t id);
   void Close(const std::vector<uint64_t>& ids);
-  // Live and reserved pages once the engine has nothing to do.
+  // Live and reserved pages, as the engine published them last.
   int64_t PagesInUse();
-  // True once no page is in use; false if that does not happen within `patience`.
+  // True once no page is in use and no call in flight; false if that does not happen within
+  // `patience`.
   bool PagesComeBackWithin(std::chrono::milliseconds patience);
 
  private:
