@@ -189,6 +189,7 @@ TEST(EngineThreadTest, PagesOfAVanishedClientComeBackWithinASecondOfItsLease) {
   const Nanos lease = 50 * kMillisecond;
   auto opened = running.Send(OpenOf(model, "gone", lease), sink);
   const uint64_t s = std::get<OpenResult>(opened->result).items[0].value().value;
+  const Nanos before = Clock::Real().Now();
   running.Send(AppendOf(model, s, 0, 0), sink);
   const Nanos left = Clock::Real().Now();
   // The engine is idle: nothing but its own timer can do this.
@@ -196,7 +197,7 @@ TEST(EngineThreadTest, PagesOfAVanishedClientComeBackWithinASecondOfItsLease) {
     ASSERT_LT(Clock::Real().Now() - left, lease + kSecond);
     std::this_thread::yield();
   }
-  EXPECT_GE(Clock::Real().Now() - left, lease - kMillisecond);
+  EXPECT_GE(Clock::Real().Now() - before, lease) << "not before its time";
   running.engine.Stop();
   EXPECT_EQ(running.engine.cache_stats().live_bytes, 0);
 }
