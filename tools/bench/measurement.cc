@@ -71,9 +71,9 @@ std::string DeviceName() {
 }
 
 void Report(const Measurement& m) {
-  std::string line = absl::StrFormat(
-      R"({"bench": %s, "case": %s, "metric": %s, "value": %.6g, "unit": %s)", Quoted(m.bench),
-      Quoted(m.shape), Quoted(m.metric), m.value, Quoted(m.unit));
+  std::string line =
+      absl::StrFormat(R"({"bench": %s, "case": %s, "metric": %s, "value": %.6g, "unit": %s)",
+                      Quoted(m.bench), Quoted(m.shape), Quoted(m.metric), m.value, Quoted(m.unit));
   if (!m.rival.empty()) {
     absl::StrAppendFormat(&line, R"(, "rival": %s, "rival_value": %.6g, "ratio": %.4g)",
                           Quoted(m.rival), m.rival_value, m.ratio);

@@ -6,12 +6,12 @@
 namespace attn::bench {
 
 struct Measurement {
-  std::string bench;   // cpu_prefill, cpu_decode, service, cache, engine, …
-  std::string shape;   // field "case": the shape in words
+  std::string bench;  // cpu_prefill, cpu_decode, service, cache, engine, …
+  std::string shape;  // field "case": the shape in words
   std::string metric;
   double value = 0;
   std::string unit;
-  std::string rival;   // what it is compared with in the same run; empty: nothing
+  std::string rival;  // what it is compared with in the same run; empty: nothing
   double rival_value = 0;
   // Ours over the rival's where more is better, time over time where less is better.
   double ratio = 0;

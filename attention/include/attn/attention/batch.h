@@ -38,8 +38,8 @@ struct AttendEntry {
   PageList pages;
   int64_t q_start = 0;  // absolute position of the first row; may be negative or beyond the keys
   int32_t q_len = 0;
-  int32_t kv_end = 0;    // rows see keys below this position
-  uint32_t layer = 0;    // index within the layer group
+  int32_t kv_end = 0;  // rows see keys below this position
+  uint32_t layer = 0;  // index within the layer group
   // Only these KV heads (and their query heads) are computed, the rest of out and lse untouched.
   uint32_t kv_head_begin = 0;
   uint32_t kv_head_end = 0;

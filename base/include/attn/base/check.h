@@ -22,9 +22,11 @@ namespace attn {
   } while (false)
 
 #ifdef NDEBUG
-#define ATTN_DCHECK(condition, ...)                        \
-  do {                                                     \
-    if (false) { ATTN_CHECK(condition, __VA_ARGS__); }     \
+#define ATTN_DCHECK(condition, ...)       \
+  do {                                    \
+    if (false) {                          \
+      ATTN_CHECK(condition, __VA_ARGS__); \
+    }                                     \
   } while (false)
 #else
 #define ATTN_DCHECK(condition, ...) ATTN_CHECK(condition, __VA_ARGS__)

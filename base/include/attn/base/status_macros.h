@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define ATTN_RETURN_IF_ERROR(expression)                          \
-  do {                                                            \
+#define ATTN_RETURN_IF_ERROR(expression)                                                \
+  do {                                                                                  \
     if (absl::Status attn_status = (expression); !attn_status.ok()) return attn_status; \
   } while (false)
 
