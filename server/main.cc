@@ -28,6 +28,23 @@ void WaitForStopSignal(const sigset_t& signals) {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
+// What the engine did, and what it still holds once everything is closed.
+void PrintAccount(attn::server::Engine& engine) {
+  const attn::server::EngineStats& stats = engine.stats();
+  const auto text = [](const attn::server::Counter& counter) {
+    return std::to_string(counter.value());
+  };
+  const long long open = engine.cache_stats().num_sequences;
+  const attn::kvcache::CacheStats left = engine.CloseAllSequences();
+  std::printf(
+      "stopped launches=%s launched_items=%s multi_client_multi_layer_launches=%s calls=%s "
+      "open_sequences=%lld leaked_sequences=%lld leaked_pages=%lld\n",
+      text(stats.launches).c_str(), text(stats.launched_items).c_str(),
+      text(stats.multi_client_multi_layer_launches).c_str(), text(stats.calls_completed).c_str(),
+      open, static_cast<long long>(left.num_sequences),
+      static_cast<long long>(left.pages.live + left.pages.reserved));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,9 +68,6 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
   WaitForStopSignal(signals);
   (*server)->Drain();
-  const attn::kvcache::CacheStats cache = (*server)->engine().cache_stats();
-  std::printf("stopped leaked_sequences=%lld leaked_pages=%lld\n",
-              static_cast<long long>(cache.num_sequences),
-              static_cast<long long>(cache.pages.live + cache.pages.reserved));
+  PrintAccount((*server)->engine());
   return 0;
 }

@@ -14,10 +14,14 @@ void Answers::Flush() {
   // First, so that whoever sees an answer finds its room in the queue.
   queue_->Release(items, bytes);
   stats_->calls_completed.Add(calls_.size());
+  CallSink* last = nullptr;
   for (std::unique_ptr<Call>& call : calls_) {
     CallSink* const sink = call->sink;
+    if (last != nullptr && sink != last) last->Flush();
+    last = sink;
     if (sink != nullptr) sink->Complete(std::move(call));
   }
+  if (last != nullptr) last->Flush();
   calls_.clear();
 }
 

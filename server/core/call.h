@@ -215,12 +215,14 @@ using Result = std::variant<AttendResult, OpenResult, ForkResult, ReorderResult,
 
 struct Call;
 
-// Where settled calls go. Complete is called exactly once per call that was accepted by the queue,
-// on the engine thread; it must not block and must not call gRPC.
+// Where settled calls go. Engine thread; must not block.
 class CallSink {
  public:
   virtual ~CallSink() = default;
+  // Exactly once per call that was accepted by the queue.
   virtual void Complete(std::unique_ptr<Call> call) = 0;
+  // What has been completed since the last Flush is all there is for now.
+  virtual void Flush() {}
 };
 
 // Set by any thread, looked at by the engine before each launch and each chunk.

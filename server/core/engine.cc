@@ -328,6 +328,10 @@ kvcache::CacheStats Engine::cache_stats() const { return loop_->cache_stats(); }
 std::string Engine::device_name() const { return loop_->device_name; }
 uint64_t Engine::heartbeat() const { return loop_->stats.steps.value(); }
 bool Engine::StepForTest() { return loop_->StepByHand(); }
+kvcache::CacheStats Engine::CloseAllSequences() {
+  loop_->cache().Expire(kNever);
+  return loop_->cache().Stats();
+}
 kvcache::KvCache& Engine::cache_for_test() { return loop_->cache(); }
 
 absl::Status Engine::Supports(const AttentionSpec& spec) const {

@@ -28,7 +28,7 @@ struct EngineOptions {
   // Prefill in one step is cut so that the step stays near this.
   Nanos chunk_time = 5 * kMillisecond;
   // Longest wait for more calls before a launch while many callers are active; 0: never wait.
-  Nanos max_batch_wait = 200 * kMicrosecond;
+  Nanos max_batch_wait = 50 * kMicrosecond;
   uint32_t max_launch_items = 4096;
   // Stop answers DRAINING to whatever is unfinished after this.
   Nanos drain_grace = 10 * kSecond;
@@ -61,6 +61,9 @@ class Engine {
   // One turn by hand, without the thread, for tests: takes what has arrived (never waits) and does
   // one step. Returns whether anything was done. REQUIRES: not started.
   bool StepForTest();
+  // Closes every sequence that clients have left open, and says what is left after that: anything
+  // but zero sequences and pages is a leak. REQUIRES: stopped.
+  kvcache::CacheStats CloseAllSequences();
   // REQUIRES: not started, or stopped.
   kvcache::KvCache& cache_for_test();
 

@@ -70,7 +70,9 @@ void AttendStream::OnReadDone(bool ok) {
     handling_ = false;
     reads_ended_ = reads_ended_ || !ok;
   }
+  Completion* const completion = context_->completion;  // the stream may end in Pump
   Pump();
+  completion->Help();
 }
 
 void AttendStream::Handle(grpc::ByteBuffer bytes) {
@@ -216,7 +218,9 @@ void AttendStream::OnWriteDone(bool ok) {
       outgoing_.clear();
     }
   }
+  Completion* const completion = context_->completion;
   Pump();
+  completion->Help();
 }
 
 // ------------------------------------------------------------------------------ what happens next

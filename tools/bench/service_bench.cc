@@ -287,7 +287,8 @@ void RunAll(const Flags& flags, const std::string& self) {
   const double mixed = NumberIn(last_words, "multi_client_multi_layer_launches");
   const double launches = NumberIn(last_words, "launches");
   if (mixed >= 0 && launches > 0) {
-    ReportAlone(shape, "launches of at least 2 layers and 2 clients", "share of all",
+    ReportAlone(shape, "launches of at least 2 layers and 2 clients",
+                "share of all launches of the run, those of lone callers included",
                 mixed / launches);
   }
 }
