@@ -14,14 +14,12 @@ void Answers::Flush() {
   // First, so that whoever sees an answer finds its room in the queue.
   queue_->Release(items, bytes);
   stats_->calls_completed.Add(calls_.size());
-  CallSink* last = nullptr;
-  for (std::unique_ptr<Call>& call : calls_) {
-    CallSink* const sink = call->sink;
-    if (last != nullptr && sink != last) last->Flush();
-    last = sink;
-    if (sink != nullptr) sink->Complete(std::move(call));
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    CallSink* const sink = calls_[i]->sink;
+    if (sink == nullptr) continue;
+    const bool follows = i + 1 < calls_.size() && calls_[i + 1]->sink == sink;
+    follows ? sink->Complete(std::move(calls_[i])) : sink->CompleteLast(std::move(calls_[i]));
   }
-  if (last != nullptr) last->Flush();
   calls_.clear();
 }
 

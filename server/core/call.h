@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -215,14 +216,15 @@ using Result = std::variant<AttendResult, OpenResult, ForkResult, ReorderResult,
 
 struct Call;
 
-// Where settled calls go. Engine thread; must not block.
+// Where settled calls go. Engine thread; must not block. Each call that was accepted by the queue
+// comes back exactly once, by one of the two; the engine does not touch the sink after its last.
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  // Exactly once per call that was accepted by the queue.
+  // Others follow at once.
   virtual void Complete(std::unique_ptr<Call> call) = 0;
-  // What has been completed since the last Flush is all there is for now.
-  virtual void Flush() {}
+  // The last one for now.
+  virtual void CompleteLast(std::unique_ptr<Call> call) { Complete(std::move(call)); }
 };
 
 // Set by any thread, looked at by the engine before each launch and each chunk.

@@ -22,12 +22,13 @@ void Completion::Complete(std::unique_ptr<Call> call) {
   pending_.push_back(std::move(call));
 }
 
-void Completion::Flush() {
+void Completion::CompleteLast(std::unique_ptr<Call> call) {
   std::unique_ptr<Call> only;
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    if (pending_.empty() || num_helping_ > 0) return;
+    pending_.push_back(std::move(call));
+    if (num_helping_ > 0) return;
     if (pending_.size() == 1 && pending_.front()->num_bytes() <= kSmallBytes) {
       only = TakeFirst();
     } else {

@@ -34,7 +34,7 @@ class Completion : public CallSink {
 
   // Engine thread.
   void Complete(std::unique_ptr<Call> call) override;
-  void Flush() override;
+  void CompleteLast(std::unique_ptr<Call> call) override;
   // gRPC threads, at the end of a reaction: answers what waits, all of it.
   void Help();
   // Answers all that has been completed, then joins the thread. REQUIRES: nothing completes later.
