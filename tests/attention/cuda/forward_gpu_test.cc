@@ -1,0 +1,166 @@
+// The forward kernel on a device: results against the reference for every feature, and bits that do
+// not depend on batch mates.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/attention/cuda/device_case.h"
+#include "tests/attention/cuda/sampled_reference.h"
+
+namespace attn::cuda {
+namespace {
+
+DeviceCase Case(std::string name, int q_heads, int kv_heads, int page_size,
+                std::vector<CaseEntry> entries) {
+  DeviceCase c;
+  c.name = std::move(name);
+  c.num_q_heads = q_heads;
+  c.num_kv_heads = kv_heads;
+  c.page_size = page_size;
+  c.entries = std::move(entries);
+  return c;
+}
+
+CaseEntry Rows(int32_t q_len, int32_t kv_len, bool is_causal = true) {
+  CaseEntry entry;
+  entry.q_len = q_len;
+  entry.kv_len = kv_len;
+  entry.is_causal = is_causal;
+  return entry;
+}
+
+std::vector<CaseEntry> RaggedEntries() {
+  std::vector<CaseEntry> entries = {Rows(200, 200), Rows(128, 1000, false), Rows(1, 77),
+                                    Rows(0, 30),    Rows(333, 333, false),  Rows(700, 1501),
+                                    Rows(17, 0),    Rows(300, 100),         Rows(64, 128)};
+  entries[2].writes_fp32 = true;
+  entries[5].writes_fp32 = true;
+  return entries;
+}
+
+std::vector<DeviceCase> Cases() {
+  std::vector<DeviceCase> cases;
+  for (const int page : {1, 5, 8, 16, 24, 64, 128, 2048}) {
+    cases.push_back(Case("pages", 8, 2, page, RaggedEntries()));
+  }
+  for (const auto& [q_heads, kv_heads] :
+       std::vector<std::pair<int, int>>{{2, 2}, {3, 1}, {14, 2}, {8, 1}, {64, 1}, {12, 4}}) {
+    cases.push_back(Case("groups", q_heads, kv_heads, 16, RaggedEntries()));
+  }
+  DeviceCase window = Case("window", 8, 2, 16, RaggedEntries());
+  window.left = 130;
+  window.right = 70;
+  cases.push_back(window);
+  window.left = 0;
+  window.right = 0;
+  cases.push_back(window);
+  window.left = 1023;
+  window.right.reset();
+  window.page_size = 64;
+  window.entries = {Rows(3000, 5000), Rows(1500, 2000, false)};
+  cases.push_back(window);
+
+  DeviceCase capped = Case("soft cap", 8, 2, 16, RaggedEntries());
+  capped.soft_cap = 5.0f;
+  capped.spread = 8.0f;
+  cases.push_back(capped);
+  DeviceCase sinks = Case("sinks", 8, 2, 16, RaggedEntries());
+  sinks.num_sinks = 3;
+  sinks.num_layers = 3;
+  for (size_t i = 0; i < sinks.entries.size(); ++i) {
+    sinks.entries[i].layer = static_cast<int32_t>(i % 3);
+    sinks.entries[i].uses_sinks = i % 4 != 3;
+  }
+  cases.push_back(sinks);
+  for (const float scale : {-0.1f, 0.0f}) {
+    DeviceCase scaled = Case("scale", 8, 2, 16, RaggedEntries());
+    scaled.scale = scale;
+    cases.push_back(scaled);
+  }
+  DeviceCase shifted = Case("rows before and beyond the keys", 8, 2, 16, RaggedEntries());
+  shifted.left = 200;
+  shifted.entries[0].q_start = -100;
+  shifted.entries[1].q_start = 950;
+  shifted.entries[5].q_start = int64_t{1} << 40;
+  shifted.entries[4].q_start = 5;
+  cases.push_back(shifted);
+  DeviceCase large = Case("large logits", 8, 2, 16, RaggedEntries());
+  large.spread = 100.0f;
+  cases.push_back(large);
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = 100 + i;
+  return cases;
+}
+
+class ForwardGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::Status found = FindHopper();
+    if (!found.ok()) GTEST_SKIP() << "no usable GPU: " << found.message();
+  }
+};
+
+TEST_F(ForwardGpuTest, MatchesTheReference) {
+  for (const DeviceCase& c : Cases()) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    auto on_device = CaseOnDevice::Create(c);
+    ASSERT_TRUE(on_device.ok()) << on_device.status();
+    auto outputs = (*on_device)->RunForward();
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ(Judge(**on_device, *outputs, 24), "");
+  }
+}
+
+// For compute-sanitizer, under which a launch takes a hundred times as long.
+TEST_F(ForwardGpuTest, FewShortEntriesForSlowTools) {
+  for (const int page : {5, 16}) {
+    DeviceCase c = Case("slow tools", 4, 2, page, {Rows(70, 150), Rows(33, 300, false)});
+    c.num_sinks = 1;
+    c.left = 200;
+    auto on_device = CaseOnDevice::Create(c);
+    ASSERT_TRUE(on_device.ok()) << on_device.status();
+    auto outputs = (*on_device)->RunForward();
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ(Judge(**on_device, *outputs, 8), "");
+  }
+}
+
+TEST_F(ForwardGpuTest, RepeatsGiveTheSameBits) {
+  const DeviceCase c = Case("repeats", 8, 2, 16, RaggedEntries());
+  auto on_device = CaseOnDevice::Create(c);
+  ASSERT_TRUE(on_device.ok()) << on_device.status();
+  const auto first = (*on_device)->RunForward();
+  ASSERT_TRUE(first.ok()) << first.status();
+  for (int i = 0; i < 50; ++i) {
+    const auto again = (*on_device)->RunForward();
+    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_TRUE(*first == *again) << "repeat " << i;
+  }
+}
+
+// The same item alone, in crowds, on other pages, and cut at 512 rows.
+TEST_F(ForwardGpuTest, BitsDoNotDependOnMatesPagesOrCuts) {
+  CaseEntry watched = Rows(1300, 1700);
+  watched.seed = 77;
+  DeviceCase alone = Case("alone", 8, 2, 16, {watched});
+  alone.left = 900;
+  auto on_device = CaseOnDevice::Create(alone);
+  ASSERT_TRUE(on_device.ok()) << on_device.status();
+  const auto expected = (*on_device)->RunForward();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  for (int i = 0; i < 8; ++i) {
+    DeviceCase crowd = alone;
+    crowd.seed = 200 + i;
+    crowd.page_size = i % 2 == 0 ? 16 : 3;
+    crowd.entries = RaggedEntries();
+    crowd.entries.resize(static_cast<size_t>(i % 4 + 1));
+    crowd.entries.insert(crowd.entries.begin() + i % 2, watched);
+    auto crowd_on_device = CaseOnDevice::Create(crowd);
+    ASSERT_TRUE(crowd_on_device.ok()) << crowd_on_device.status();
+    const auto got = (*crowd_on_device)->RunForward();
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE((*got)[i % 2] == (*expected)[0]) << crowd;
+  }
+}
+
+}  // namespace
+}  // namespace attn::cuda

@@ -1,0 +1,141 @@
+"""cuDNN through PyTorch, beside our own figures of the same GPU and the same minute.
+
+    python3 torch_rival.py ours.jsonl > joined.jsonl
+
+reads the lines of gpu_bench and prints them again. Lines of shapes that cuDNN can run get the
+fields rival, rival_value and ratio: ours over cuDNN's for rates, time over time for times. Timing is
+that of gpu_bench: cold is the event time of one call after reading 512 MiB, median of 21; sustained
+is back-to-back calls; rotating is a CUDA graph of calls over sets that exceed L2 three times.
+cuDNN's decode reads a contiguous cache.
+"""
+import json
+import re
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+DIM = 128
+FLUSH = torch.zeros(2**27, device="cuda", dtype=torch.float32)
+
+
+def events():
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+
+def elapsed_us(queue):
+    begin, end = events()
+    begin.record()
+    queue()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+def cold_us(call, repeats=21):
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(repeats):
+        FLUSH.sum()
+        times.append(elapsed_us(call))
+    return sorted(times)[repeats // 2]
+
+
+def graph_of(calls):
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph
+
+
+def rotating_us(calls):
+    graph = graph_of(calls)
+    times = [elapsed_us(graph.replay) for _ in range(12)][2:]
+    return sorted(times)[5] / len(calls)
+
+
+def sustained_us(call, seconds=0.4):
+    calls = max(10, int(seconds * 1e6 / cold_us(call, 3)))
+    for _ in range(calls // 4):
+        call()
+
+    def queue():
+        for _ in range(calls):
+            call()
+
+    return elapsed_us(queue) / calls
+
+
+def random_rows(batch, length, heads):
+    shape = (batch, length, heads, DIM)
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+
+
+def attend(q, k, v, causal):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal,
+                                          enable_gqa=q.shape[1] != k.shape[1])
+
+
+def prefill(heads, kv_heads, causal, length, batch):
+    q = random_rows(batch, length, heads)
+    k = random_rows(batch, length, kv_heads)
+    v = random_rows(batch, length, kv_heads)
+    flops = 4 * batch * length * length * heads * DIM * (0.5 if causal else 1)
+
+    def call():
+        return attend(q, k, v, causal)
+
+    return {"cold": flops / cold_us(call) / 1e6, "sustained": flops / sustained_us(call) / 1e6}
+
+
+def decode(heads, kv_heads, batch, length):
+    size = 2 * batch * length * kv_heads * DIM * 2
+    sets = max(1, min(16, int(180e6 / size) + 1))
+    inputs = [(random_rows(batch, 1, heads), random_rows(batch, length, kv_heads),
+               random_rows(batch, length, kv_heads)) for _ in range(sets)]
+    calls = [(lambda i=i: attend(*inputs[i % sets], False)) for i in range(max(8, sets))]
+    return {"cold": cold_us(calls[0]), "rotating": rotating_us(calls)}
+
+
+def rival_of(line, known):
+    """cuDNN's value for the metric of a line, or None."""
+    shape = re.match(r"(\d+)/(\d+) (causal|none) S(\d+) B(\d+) (contiguous|page \d+)$", line["case"])
+    if line["bench"] == "gpu_prefill" and shape:
+        heads, kv_heads, length, batch = (int(shape[i]) for i in (1, 2, 4, 5))
+        key = (heads, kv_heads, shape[3], length, batch)
+        if key not in known:
+            known[key] = prefill(heads, kv_heads, shape[3] == "causal", length, batch)
+        return known[key].get(line["metric"])
+    shape = re.match(r"(\d+)/(\d+) B(\d+) L(\d+) q1 page \d+$", line["case"])
+    if line["bench"] == "gpu_decode" and shape:
+        key = tuple(int(shape[i]) for i in (1, 2, 3, 4))
+        if key not in known:
+            known[key] = decode(*key)
+        return known[key].get(line["metric"])
+    return None
+
+
+def main():
+    known = {}
+    with open(sys.argv[1]) as ours, torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        for text in ours:
+            line = json.loads(text)
+            rival = rival_of(line, known)
+            if rival is not None:
+                line["rival"] = "cudnn"
+                line["rival_value"] = round(rival, 3)
+                line["ratio"] = round(line["value"] / rival, 4)
+            print(json.dumps(line), flush=True)
+
+
+main()
