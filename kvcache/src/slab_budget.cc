@@ -12,6 +12,12 @@
 namespace attn::kvcache {
 namespace {
 
+// Pages come back when somebody closes, cuts or lets a lease run out; no sooner than a few steps.
+constexpr uint32_t kRetryAfterMs = 100;
+
+}  // namespace
+namespace {
+
 // Slabs of 2 to 32 MiB: huge pages of the processor below, little idle memory in a pool above. A
 // budget has at least 32 of them, so that a small one can still be shared by a few pools.
 constexpr int64_t kMinSlabBytes = int64_t{2} << 20;
@@ -85,7 +91,8 @@ absl::Status SlabBudget::BackOneSlab(PagePool& pool) {
     if (!committed.ok()) {
       return MakeError(Reason::kNoPages, "",
                        absl::StrCat("no memory for another slab of ", pool.slab_bytes(),
-                                    " bytes: ", committed.message()));
+                                    " bytes: ", committed.message()),
+                       kRetryAfterMs);
     }
   }
   pool.BackSlab();
@@ -104,7 +111,8 @@ absl::Status SlabBudget::Provide(PagePool& pool, int64_t num_pages) {
     return MakeError(
         Reason::kNoPages, "",
         absl::StrCat("need ", num_pages, " pages of ", pool.identity().page_bytes, " bytes, have ",
-                     pool.num_free() + obtainable_slabs * pool.pages_per_slab()));
+                     pool.num_free() + obtainable_slabs * pool.pages_per_slab()),
+        kRetryAfterMs);
   }
   for (int64_t i = 0; i < num_slabs; ++i) ATTN_RETURN_IF_ERROR(BackOneSlab(pool));
   return absl::OkStatus();

@@ -111,10 +111,11 @@ void Lifecycle::Enqueue(std::unique_ptr<Call> call) {
   for (const auto& sequence : operation.sequences) {
     if (sequence.ok()) in_line.push_back(*sequence);
   }
+  operation.renews = !std::holds_alternative<DescribeCall>(call->request);
   for (const SequenceId sequence : in_line) {
     if (!parts_.cache->CheckOpen(sequence).ok()) continue;
     parts_.cache->AddUse(sequence);
-    parts_.cache->Touch(sequence, parts_.clock->Now());
+    if (operation.renews) parts_.cache->Touch(sequence, parts_.clock->Now());
     operation.in_use.push_back(sequence);
   }
   for (const SequenceId child : operation.children) {
@@ -295,7 +296,7 @@ void Lifecycle::FailChildren(Operation& operation, std::span<const SequenceId> c
 void Lifecycle::Finish(Operation& operation) {
   for (const SequenceId sequence : operation.in_use) {
     parts_.cache->DropUse(sequence);
-    parts_.cache->Touch(sequence, parts_.clock->Now());
+    if (operation.renews) parts_.cache->Touch(sequence, parts_.clock->Now());
   }
   if (operation.key.request_key != 0) by_key_.erase(operation.key);
   parts_.order->Abandon(operation.place);

@@ -45,6 +45,7 @@ struct Operation {
   };
   std::vector<BoundAlias> bound;
   std::vector<SequenceId> in_use;
+  bool renews = true;  // its owners' leases; looking on (Describe) does not
   std::list<Operation>::iterator self;
 };
 

@@ -10,6 +10,7 @@
 #include "attn/base/check.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
+#include "server/core/wire_field.h"
 
 namespace attn::server {
 namespace {
@@ -180,7 +181,9 @@ absl::Status ModelTable::Remove(const std::string& name) {
     return MakeError(Reason::kUnknownModel, "name",
                      absl::StrCat("got ", name, ", want the name of a declared model"));
   }
-  ATTN_RETURN_IF_ERROR(cache_->RemoveModel(model->slot));
+  if (absl::Status removed = cache_->RemoveModel(model->slot); !removed.ok()) {
+    return WithField(removed, "name");
+  }
   registry_->Remove(model->slot);
   entries_.erase(model->slot);
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
 #include "server/core/lifecycle.h"
+#include "server/core/wire_field.h"
 
 namespace attn::server {
 
@@ -90,6 +91,9 @@ absl::Status Lifecycle::Fork(Operation& operation, ForkResult& result) {
     if (forked.ok()) {
       const uint32_t at_len = items[i].at_len.value_or(parts_.cache->CommittedLengthOf(*parent));
       forked = parts_.cache->Fork(*parent, at_len, children);
+      if (FieldOf(forked) == "at_len") {
+        forked = WithField(forked, absl::StrCat("items[", i, "].at_len"));
+      }
     }
     if (!forked.ok()) {
       FailChildren(operation, children);
@@ -126,8 +130,12 @@ absl::Status Lifecycle::Truncate(Operation& operation, TruncateResult& result) {
       continue;
     }
     const auto sequence = OpenSequence(operation, i, "items.sequence_id");
-    result.items.push_back(sequence.ok() ? parts_.cache->Truncate(*sequence, items[i].len)
-                                         : sequence.status());
+    absl::StatusOr<uint32_t> committed =
+        sequence.ok() ? parts_.cache->Truncate(*sequence, items[i].len) : sequence.status();
+    if (FieldOf(committed.status()) == "len") {
+      committed = WithField(committed.status(), absl::StrCat("items[", i, "].len"));
+    }
+    result.items.push_back(std::move(committed));
   }
   return absl::OkStatus();
 }

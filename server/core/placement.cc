@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attn/base/status_macros.h"
+#include "server/core/wire_field.h"
 
 namespace attn::server {
 
@@ -36,16 +37,33 @@ std::vector<Placed>& Placement::Place(const std::vector<DueChunk>& due, Nanos no
   return placed_;
 }
 
+namespace {
+
+// What the cache says of an append, as the fields of the request call it.
+absl::Status InWireTerms(const absl::Status& status, size_t item) {
+  const std::string field = FieldOf(status);
+  absl::string_view array = "kv_new_lens";  // pages that are missing are missing for these
+  if (field == "expected_len") array = "expected_lens";
+  if (field == "append_token") array = "append_tokens";
+  if (field == "layer") array = "layers";
+  if (field == "sequence_id") array = "sequence_ids";
+  return WithField(status, absl::StrCat(array, "[", item, "]"));
+}
+
+}  // namespace
+
 absl::Status Placement::Reserve(Placed& placed) {
   AttendWork& work = *placed.chunk.work;
   const AttendItem& item = *work.item;
-  ATTN_ASSIGN_OR_RETURN(placed.reservation,
-                        cache_->Extend({.sequence = work.sequence,
-                                        .layer = item.layer,
-                                        .expected_len = item.expected_len,
-                                        .count = item.kv_new_len,
-                                        .append_token = item.append_token,
-                                        .rewind = (item.flags & kItemRewind) != 0}));
+  absl::StatusOr<kvcache::Reservation> reserved =
+      cache_->Extend({.sequence = work.sequence,
+                      .layer = item.layer,
+                      .expected_len = item.expected_len,
+                      .count = item.kv_new_len,
+                      .append_token = item.append_token,
+                      .rewind = (item.flags & kItemRewind) != 0});
+  if (!reserved.ok()) return InWireTerms(reserved.status(), work.index);
+  placed.reservation = *std::move(reserved);
   work.call->result->items[work.index].replayed = placed.reservation.replayed();
   for (const kvcache::PageMove& move : placed.reservation.moves()) {
     work.store->moves.push_back(move);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -156,6 +157,14 @@ void MarkFailed(AliasRange range, const DecodeContext& context) {
   context.aliases->MarkFailed(range);
 }
 
+// Whether a definition of this request that stands names one of the aliases.
+bool Overlaps(AliasRange range, const std::vector<AliasRange>& standing) {
+  return std::any_of(standing.begin(), standing.end(), [&](const AliasRange& other) {
+    return range.first < uint64_t{other.first} + other.count &&
+           other.first < uint64_t{range.first} + range.count;
+  });
+}
+
 // ----------------------------------------------------------------------- reorder, close, describe
 
 absl::StatusOr<std::vector<SequenceRef>> ResolveAll(
@@ -215,6 +224,11 @@ absl::StatusOr<Decoded> DecodeOpen(const v1::OpenSequencesRequest& request,
   absl::StatusOr<Decoded> decoded = DecodeOpenRequest(request, context);
   if (!decoded.ok()) {
     for (const auto& item : request.items()) MarkFailed({item.alias(), 1}, context);
+    return decoded;
+  }
+  for (const RefusedItem& refused : decoded->refused) {
+    const AliasRange range{request.items(static_cast<int>(refused.item)).alias(), 1};
+    if (!Overlaps(range, decoded->aliases)) MarkFailed(range, context);
   }
   return decoded;
 }
@@ -223,8 +237,16 @@ absl::StatusOr<Decoded> DecodeFork(const v1::ForkSequencesRequest& request,
                                    const DecodeContext& context) {
   absl::StatusOr<Decoded> decoded = DecodeForkRequest(request, context);
   for (int i = 0; i < request.items_size(); ++i) {
-    if (decoded.ok() && std::get<ForkCall>(decoded->request).items[i].refused.ok()) continue;
-    MarkFailed({request.items(i).first_alias(), request.items(i).num_children()}, context);
+    const AliasRange range{request.items(i).first_alias(), request.items(i).num_children()};
+    if (decoded.ok()) {
+      ForkCall::Item& item = std::get<ForkCall>(decoded->request).items[i];
+      if (item.refused.ok()) continue;
+      if (Overlaps(range, decoded->aliases)) {
+        item.first_alias = 0;  // those aliases belong to an item that stands
+        continue;
+      }
+    }
+    MarkFailed(range, context);
   }
   return decoded;
 }

@@ -44,7 +44,9 @@ absl::StatusOr<std::string> TakeTensor(v1::Tensor* tensor, const TensorShape& wa
   }
   ATTN_RETURN_IF_ERROR(CheckKnown(*tensor, field));
   if (tensor->dtype() != EncodeDType(want.dtype)) {
-    return MakeError(Reason::kInvalid, absl::StrCat(field, ".dtype"),
+    const bool is_known = v1::DataType_IsValid(tensor->dtype());
+    return MakeError(is_known ? Reason::kInvalid : Reason::kUnsupported,
+                     absl::StrCat(field, ".dtype"),
                      absl::StrCat("got ", NameOfDataType(tensor->dtype()), ", want ",
                                   NameOfDataType(EncodeDType(want.dtype))));
   }

@@ -148,6 +148,29 @@ TEST(LifecycleCodecTest, OneRequestDefinesAnAliasOnce) {
   ExpectRefused(decoded->refused[0].status, Reason::kInvalid, "items[1].alias", "alias 4 twice");
 }
 
+TEST(LifecycleCodecTest, ARefusedItemMarksItsAliasUnlessAnotherItemDefinesIt) {
+  CodecWorld world;
+  v1::OpenSequencesRequest open = GoodOpen(2);
+  open.mutable_items(0)->set_alias(6);
+  open.mutable_items(0)->set_max_len_hint(4294967295u);
+  ASSERT_TRUE(DecodeOpen(open, world.InStream()).ok());
+  EXPECT_EQ(*world.aliases.Find(6), server::AliasNotes::kFailed);
+
+  v1::ForkSequencesRequest fork;
+  for (const uint32_t first : {40u, 41u}) {
+    v1::ForkSequencesRequest::Item* item = fork.add_items();
+    item->set_parent_id(world.MixedId(3));
+    item->set_num_children(3);
+    item->set_first_alias(first);
+  }
+  const absl::StatusOr<Decoded> decoded = DecodeFork(fork, world.InStream());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const auto& call = std::get<server::ForkCall>(decoded->request);
+  EXPECT_EQ(ReasonOf(call.items[1].refused), Reason::kInvalid);
+  EXPECT_EQ(call.items[1].first_alias, 0u) << "it would rebind what item 0 defines";
+  EXPECT_EQ(*world.aliases.Find(42), ModelSlot(2));
+}
+
 TEST(LifecycleCodecTest, AForkGivesItsChildrenTheModelOfTheParent) {
   CodecWorld world;
   v1::ForkSequencesRequest request;

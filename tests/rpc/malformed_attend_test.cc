@@ -116,7 +116,7 @@ std::vector<Malformed> RequestFaults() {
        {"got DATA_TYPE_BFLOAT16", "want DATA_TYPE_FLOAT32"}},
       {"k of an unknown dtype",
        [](const World&, Request* r) { r->mutable_k()->set_dtype(static_cast<v1::DataType>(99)); },
-       Reason::kInvalid,
+       Reason::kUnsupported,
        "k.dtype",
        {"got 99", "want DATA_TYPE_FLOAT32"}},
       {"v of another shape",

@@ -100,6 +100,7 @@ TEST_F(AppendRuleTest, ARepeatWithAnotherCountIsInvalid) {
   f.RunAttend({{.seq = s, .tokens = {1, 2}, .append_token = 77}});
   const AttendResult& result = f.RunAttend({{.seq = s, .tokens = {1}, .append_token = 77}});
   EXPECT_EQ(ReasonAt(result, 0), Reason::kInvalid);
+  EXPECT_EQ(FieldOf(result.items[0].status), "kv_new_lens[0]");
   EXPECT_EQ(result.items[0].new_len, 2u);
 }
 
@@ -108,6 +109,7 @@ TEST_F(AppendRuleTest, AStrangersTokenAtAPastLengthIsALengthMismatch) {
   f.RunAttend({{.seq = s, .tokens = {1, 2}, .append_token = 77}});
   const AttendResult& result = f.RunAttend({{.seq = s, .tokens = {1, 2}, .append_token = 78}});
   EXPECT_EQ(ReasonAt(result, 0), Reason::kLengthMismatch);
+  EXPECT_EQ(FieldOf(result.items[0].status), "expected_lens[0]");
   EXPECT_EQ(result.items[0].new_len, 2u) << "the actual length goes with the refusal";
 }
 

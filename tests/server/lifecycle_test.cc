@@ -116,6 +116,7 @@ TEST_F(LifecycleTest, TruncateAnswersItemByItem) {
   const Call& call = f.Run(f.Make(truncate));
   const auto& result = std::get<TruncateResult>(call.result);
   EXPECT_EQ(ReasonOf(result.items[0].status()), Reason::kInvalid);
+  EXPECT_EQ(FieldOf(result.items[0].status()), "items[0].len");
   EXPECT_EQ(result.items[1].value(), 2u);
   EXPECT_FLOAT_EQ(Read(s), f.ExpectedOut({1, 2}));
 }
@@ -285,6 +286,15 @@ TEST_F(LifecycleTest, LeasesEndUnlessACallOfTheOwnerRenewsThem) {
   EXPECT_EQ(num_sequences(), 0);
   EXPECT_EQ(f.engine->stats().expired_sequences.value(), 3u);
   EXPECT_EQ(ReasonAt(f.RunAttend({{.seq = a}}), 0), Reason::kStaleSequence);
+}
+
+TEST_F(LifecycleTest, LookingOnDoesNotRenewALease) {
+  const uint64_t s = f.Open("a", 2 * kSecond);
+  f.clock.Advance(kSecond);
+  f.Run(f.Make(DescribeCall{.sequences = {{s}}}));
+  f.clock.Advance(kSecond + kMillisecond);
+  f.engine->StepForTest();
+  EXPECT_EQ(num_sequences(), 0);
 }
 
 TEST_F(LifecycleTest, NothingExpiresWhileAnItemOfItsOwnerIsRunning) {
