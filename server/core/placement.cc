@@ -1,12 +1,27 @@
 // The border between the policy and the cache.
 #include "server/core/placement.h"
 
+#include <string>
 #include <utility>
 
-#include "attn/base/status_macros.h"
+#include "absl/strings/str_cat.h"
 #include "server/core/wire_field.h"
 
 namespace attn::server {
+namespace {
+
+// What the cache says of an append, as the fields of the request call it.
+absl::Status InWireTerms(const absl::Status& status, size_t item) {
+  const std::string field = FieldOf(status);
+  absl::string_view array = "kv_new_lens";  // pages that are missing are missing for these
+  if (field == "expected_len") array = "expected_lens";
+  if (field == "append_token") array = "append_tokens";
+  if (field == "layer") array = "layers";
+  if (field == "sequence_id") array = "sequence_ids";
+  return WithField(status, absl::StrCat(array, "[", item, "]"));
+}
+
+}  // namespace
 
 std::vector<Placed>& Placement::Place(const std::vector<DueChunk>& due, Nanos now) {
   placed_.clear();
@@ -36,21 +51,6 @@ std::vector<Placed>& Placement::Place(const std::vector<DueChunk>& due, Nanos no
   }
   return placed_;
 }
-
-namespace {
-
-// What the cache says of an append, as the fields of the request call it.
-absl::Status InWireTerms(const absl::Status& status, size_t item) {
-  const std::string field = FieldOf(status);
-  absl::string_view array = "kv_new_lens";  // pages that are missing are missing for these
-  if (field == "expected_len") array = "expected_lens";
-  if (field == "append_token") array = "append_tokens";
-  if (field == "layer") array = "layers";
-  if (field == "sequence_id") array = "sequence_ids";
-  return WithField(status, absl::StrCat(array, "[", item, "]"));
-}
-
-}  // namespace
 
 absl::Status Placement::Reserve(Placed& placed) {
   AttendWork& work = *placed.chunk.work;
