@@ -25,7 +25,10 @@ done
 echo "server: $(head -n 1 "$log")"
 
 status=0
+# Arrivals 2.5 times as dense as in the trace, lengths as they are: keeps two cores busy with dozens
+# of sequences at once.
 build/release/bin/attn-loadgen --target="$address" --trace="$trace" --max-requests=240 \
+  --time-scale=0.4 \
   --layers=4 --q-heads=8 --kv-heads=2 --head-dim=64 --dtype=bfloat16 \
   --windowed-layers=2 --window=1024 --sinks=1 --verify=0.02 || status=$?
 
