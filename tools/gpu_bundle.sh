@@ -18,4 +18,5 @@ for program in forward_gpu_test decode_gpu_test append_gpu_test gpu_bench; do
 done
 cp "$source/tools/bench/gpu/torch_rival.py" "$source/tools/bench/gpu/run.sh" "$bundle/"
 git -C "$source" describe --always --dirty --abbrev=12 > "$bundle/commit"
+"$source/tools/gpu_stamp.sh" hash > "$bundle/sources"
 du -sh "$bundle"

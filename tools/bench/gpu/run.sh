@@ -1,7 +1,7 @@
 #!/bin/sh
 # Entry of the bundle that tools/gpu_bundle.sh packs.
 #
-#   run.sh test               device tests
+#   run.sh test [<folder>]    device tests; what they say of these sources goes to gpu_stamp.txt
 #   run.sh sanitize           a reduced suite under compute-sanitizer
 #   run.sh bench <folder>     benchmarks, and cuDNN beside them where there is PyTorch: JSON lines
 #                             in prefill.jsonl and decode.jsonl. More arguments go to gpu_bench.
@@ -15,7 +15,19 @@ run_tests() {
   for test in append decode forward; do
     timeout 200 "$here/${test}_gpu_test" --gtest_brief=1 || failed=1
   done
+  [ $# -eq 0 ] || write_stamp "$1" $failed
   return $failed
+}
+
+write_stamp() {
+  {
+    echo "# Written by run.sh of the GPU bundle; checked by tools/gpu_stamp.sh."
+    echo "sources: $(cat "$here/sources")"
+    echo "commit: $commit"
+    echo "device: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)"
+    echo "date: $(date -u +%Y-%m-%d)"
+    echo "result: $([ "$2" = 0 ] && echo passed || echo failed)"
+  } > "$1/gpu_stamp.txt"
 }
 
 sanitize() {
@@ -42,7 +54,7 @@ bench() {
 }
 
 case "$1" in
-  test) run_tests ;;
+  test) shift; run_tests "$@" ;;
   sanitize) sanitize ;;
   bench) shift; bench "$@" ;;
   *) echo "usage: run.sh test|sanitize|bench <folder>" >&2; exit 2 ;;
