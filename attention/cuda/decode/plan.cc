@@ -1,8 +1,6 @@
 #include "attention/cuda/decode/plan.h"
 
 #include <algorithm>
-#include <iterator>
-#include <utility>
 
 #include "attention/cuda/decode/config.h"
 #include "attn/base/check.h"
@@ -17,13 +15,18 @@ struct Extents {
   int64_t count() const { return last - first; }
 };
 
-Extents ExtentsOf(const LaunchScore& score, const EntryRecord& entry, int extent_log2) {
+// The leaves that rows of an entry see; none without rows.
+Extents LeavesOf(const LaunchScore& score, const EntryRecord& entry) {
   if (entry.q_len <= 0) return {};
   const score::Interval keys =
       score.RangeOf(entry).KeysOfRows(entry.q_start, entry.q_start + entry.q_len - 1);
   if (keys.empty()) return {};
-  const int64_t extent_keys = int64_t{kLeafKeys} << extent_log2;
-  return {keys.begin / extent_keys, (keys.end + extent_keys - 1) / extent_keys};
+  return {keys.begin / kLeafKeys, (keys.end + kLeafKeys - 1) / kLeafKeys};
+}
+
+Extents ExtentsOf(const Extents& leaves, int extent_log2) {
+  return {leaves.first >> extent_log2,
+          (leaves.last + (int64_t{1} << extent_log2) - 1) >> extent_log2};
 }
 
 // Log2 of the least aligned span that holds positions [first, last), last > first.
@@ -40,27 +43,70 @@ int16_t PowerOfTwoFrom(int64_t value) {
   return power;
 }
 
-struct Planner {
-  DecodePlan plan;
-  // Items by the leaves they really have: long ones start first, so that the last to end are short.
-  std::vector<DecodeItem> by_leaves[(1 << kMaxExtentLog2) + 1];
+int32_t RowBlocksOf(int32_t num_rows) { return (num_rows + kDecodeRows - 1) / kDecodeRows; }
 
-  void AddEntry(int32_t index, const EntryRecord& entry, int32_t num_rows, const Extents& extents) {
+// Fills a plan whose extents are 2^extent_log2 leaves.
+struct Planner {
+  DecodePlan& plan;
+  const LaunchScore& score;
+  absl::Span<const EntryRecord> entries;
+  int32_t group_size;
+  int32_t leaves;  // of an extent
+  // Where the next item with that many used leaves goes: long ones start first, so that the last to
+  // end are short.
+  int32_t next_item[(1 << kMaxExtentLog2) + 1] = {};
+
+  int32_t RowsOf(const EntryRecord& entry) const { return entry.q_len * group_size; }
+
+  Extents ExtentsOf(const EntryRecord& entry) const {
+    const Extents extents = cuda::ExtentsOf(LeavesOf(score, entry), plan.extent_log2);
+    // Rows without keys have results too.
+    return extents.count() == 0 ? Extents{0, 1} : extents;
+  }
+
+  // Of the leaves of an extent those that hold keys.
+  int32_t UsedLeaves(const EntryRecord& entry, int64_t extent) const {
     const int64_t last_leaf = (int64_t{entry.kv_end} + kLeafKeys - 1) / kLeafKeys;
-    const int32_t leaves = 1 << plan.extent_log2;
-    const int32_t row_blocks = (num_rows + kDecodeRows - 1) / kDecodeRows;
+    return static_cast<int32_t>(std::clamp<int64_t>(last_leaf - extent * leaves, 0, leaves));
+  }
+
+  // All but the last extent of an entry are full.
+  void PlaceItems() {
+    int32_t count[(1 << kMaxExtentLog2) + 1] = {};
+    for (const EntryRecord& entry : entries) {
+      const Extents extents = ExtentsOf(entry);
+      const int32_t row_blocks = RowBlocksOf(RowsOf(entry));
+      count[leaves] += static_cast<int32_t>(extents.count() - 1) * row_blocks;
+      count[UsedLeaves(entry, extents.last - 1)] += row_blocks;
+    }
+    int32_t total = 0;
+    for (int32_t used = leaves; used >= 0; --used) {
+      next_item[used] = total;
+      total += count[used];
+    }
+    plan.items.resize(static_cast<size_t>(total));
+  }
+
+  void AddEntry(int32_t index, const EntryRecord& entry) {
+    const Extents extents = ExtentsOf(entry);
+    const int32_t num_rows = RowsOf(entry);
+    const int32_t row_blocks = RowBlocksOf(num_rows);
     const bool is_split = extents.count() > 1;
     const int32_t first_partial = plan.num_partials;
     const auto count = static_cast<int32_t>(extents.count());
-    for (int64_t extent = extents.first; extent < extents.last; ++extent) {
-      const auto number = static_cast<int32_t>(extent - extents.first);
-      const int64_t used = std::clamp<int64_t>(last_leaf - extent * leaves, 0, leaves);
+    for (int32_t number = 0; number < count; ++number) {
+      const int64_t extent = extents.first + number;
+      const int32_t used = UsedLeaves(entry, extent);
       // Blocks of the same keys are neighbours, so that the second finds them in L2.
       for (int32_t block = 0; block < row_blocks; ++block) {
-        by_leaves[used].push_back({entry.page_table, index, entry.kv_end,
-                                   static_cast<int32_t>(extent * leaves),
-                                   is_split ? first_partial + block * count + number : -1,
-                                   PowerOfTwoFrom(used), static_cast<int16_t>(block)});
+        plan.items[static_cast<size_t>(next_item[used]++)] = {
+            entry.page_table,
+            index,
+            entry.kv_end,
+            static_cast<int32_t>(extent * leaves),
+            is_split ? first_partial + block * count + number : -1,
+            PowerOfTwoFrom(used),
+            static_cast<int16_t>(block)};
       }
     }
     if (!is_split) return;
@@ -68,12 +114,6 @@ struct Planner {
     for (int32_t block = 0; block < row_blocks; ++block) {
       AddCombines(index, block, std::min(kDecodeRows, num_rows - block * kDecodeRows), extents,
                   first_partial + block * count);
-    }
-  }
-
-  void CollectItems() {
-    for (size_t i = std::size(by_leaves); i-- > 0;) {
-      plan.items.insert(plan.items.end(), by_leaves[i].begin(), by_leaves[i].end());
     }
   }
 
@@ -101,37 +141,38 @@ struct Planner {
 
 }  // namespace
 
-DecodePlan PlanDecodeWithExtent(const KvPool& pool, const LaunchScore& score, int num_q_heads,
-                                absl::Span<const EntryRecord> entries, int extent_log2) {
-  const int32_t group_size = num_q_heads / pool.num_kv_heads;
-  Planner planner;
-  planner.plan.extent_log2 = extent_log2;
+void PlanDecodeWithExtent(const KvPool& pool, const LaunchScore& score, int num_q_heads,
+                          absl::Span<const EntryRecord> entries, int extent_log2,
+                          DecodePlan* plan) {
+  plan->combines.clear();
+  plan->num_partials = 0;
+  plan->extent_log2 = extent_log2;
+  Planner planner{*plan, score, entries, num_q_heads / pool.num_kv_heads, 1 << extent_log2};
+  planner.PlaceItems();
   int32_t most_rows = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const int32_t num_rows = entries[i].q_len * group_size;
-    most_rows = std::max(most_rows, num_rows);
-    Extents extents = ExtentsOf(score, entries[i], extent_log2);
-    if (extents.count() == 0) extents = {0, 1};  // rows without keys have results too
-    planner.AddEntry(static_cast<int32_t>(i), entries[i], num_rows, extents);
+    most_rows = std::max(most_rows, planner.RowsOf(entries[i]));
+    planner.AddEntry(static_cast<int32_t>(i), entries[i]);
   }
-  planner.CollectItems();
-  planner.plan.rows_per_block = most_rows <= 4 ? 4 : kDecodeRows;
-  return std::move(planner.plan);
+  plan->rows_per_block = most_rows <= 4 ? 4 : kDecodeRows;
 }
 
-DecodePlan PlanDecode(const KvPool& pool, const LaunchScore& score, int num_q_heads,
-                      absl::Span<const EntryRecord> entries, int num_sms) {
+void PlanDecode(const KvPool& pool, const LaunchScore& score, int num_q_heads,
+                absl::Span<const EntryRecord> entries, int num_sms, DecodePlan* plan) {
   const int32_t group_size = num_q_heads / pool.num_kv_heads;
-  int extent_log2 = 0;
-  for (; extent_log2 < kMaxExtentLog2; ++extent_log2) {
-    int64_t ctas = 0;
-    for (const EntryRecord& entry : entries) {
-      const int32_t row_blocks = (entry.q_len * group_size + kDecodeRows - 1) / kDecodeRows;
-      ctas += ExtentsOf(score, entry, extent_log2).count() * row_blocks * pool.num_kv_heads;
+  int64_t items[kMaxExtentLog2] = {};  // by extent_log2
+  for (const EntryRecord& entry : entries) {
+    const Extents leaves = LeavesOf(score, entry);
+    const int32_t row_blocks = RowBlocksOf(entry.q_len * group_size);
+    for (int log2 = 0; log2 < kMaxExtentLog2; ++log2) {
+      items[log2] += ExtentsOf(leaves, log2).count() * row_blocks;
     }
-    if (ctas <= 2 * num_sms) break;
   }
-  return PlanDecodeWithExtent(pool, score, num_q_heads, entries, extent_log2);
+  int extent_log2 = 0;
+  while (extent_log2 < kMaxExtentLog2 && items[extent_log2] * pool.num_kv_heads > 2 * num_sms) {
+    ++extent_log2;
+  }
+  PlanDecodeWithExtent(pool, score, num_q_heads, entries, extent_log2, plan);
 }
 
 }  // namespace attn::cuda

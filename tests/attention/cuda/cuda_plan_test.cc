@@ -111,6 +111,29 @@ TEST(DecodePlanTest, FewRowsGetShortExtentsAndManyLongOnes) {
   EXPECT_EQ(PlanDecode(kPool, LaunchScore(), 8, many, 132).extent_log2, kMaxExtentLog2);
 }
 
+TEST(DecodePlanTest, AFilledPlanFilledAgainHoldsNothingOfTheFormerBatch) {
+  const std::vector<EntryRecord> former = {Entry(16, 90000), Entry(3, 257), Entry(1, 0)};
+  const std::vector<EntryRecord> entries = {Entry(1, 900), Entry(5, 70000), Entry(1, 100)};
+  DecodePlan plan;
+  PlanDecode(kPool, LaunchScore(), 6, former, 132, &plan);
+  PlanDecode(kPool, LaunchScore(), 6, entries, 132, &plan);
+  const DecodePlan fresh = PlanDecode(kPool, LaunchScore(), 6, entries, 132);
+  const auto places = [](const DecodePlan& p) {
+    std::vector<std::vector<int>> all;
+    for (const DecodeItem& i : p.items) {
+      all.push_back({i.entry, i.kv_end, i.first_leaf, i.partial, i.num_leaves, i.row_block});
+    }
+    for (const CombineItem& i : p.combines) {
+      all.push_back({i.entry, i.first_partial, i.num_partials, i.first_position, i.row});
+    }
+    return all;
+  };
+  EXPECT_EQ(places(plan), places(fresh));
+  EXPECT_EQ(plan.num_partials, fresh.num_partials);
+  EXPECT_EQ(plan.rows_per_block, fresh.rows_per_block);
+  EXPECT_EQ(plan.extent_log2, fresh.extent_log2);
+}
+
 TEST(TensorMapTest, BoxesDividePagesAndTiles) {
   EXPECT_EQ(BoxRows(1, 128), 1);
   EXPECT_EQ(BoxRows(8, 128), 8);

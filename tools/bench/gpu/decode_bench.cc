@@ -112,9 +112,10 @@ DecodeRun::DecodeRun(const DecodeShape& shape, const cuda::KvPool& pool, const i
 
 double DecodeRun::PlanAndLaunchUs(const DeviceTimer& timer) const {
   std::vector<double> times;
+  cuda::DecodePlan plan;
   for (int i = 0; i < 21; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const cuda::DecodePlan plan = cuda::PlanDecode(args_.pool, score_, kNumQHeads, entries_, 132);
+    cuda::PlanDecode(args_.pool, score_, kNumQHeads, entries_, 132, &plan);
     Queue(timer.stream().get());
     const auto end = std::chrono::steady_clock::now();
     if (!plan.items.empty()) {
