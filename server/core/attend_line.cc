@@ -79,9 +79,24 @@ void AttendLine::Enter(AttendWork& work) {
   if (sequence.ok()) work.sequence = *sequence;
   if (!work.item->refused.ok()) return Fail(work, work.item->refused);
   if (!sequence.ok()) return Fail(work, sequence.status());
+  if (absl::Status once = CheckOccursOnce(work); !once.ok()) return Fail(work, std::move(once));
   work.priority = parts_.traits->PriorityOf(work.call->request->priority, work.sequence);
   if (parts_.cache->CheckOpen(work.sequence).ok()) Hold(work);
   work.place = parts_.order->Add(work.sequence, work.item->layer, &work);
+}
+
+// A pair that is appended to occurs once in a request, under whatever names. The item before this
+// one in line is the only one to look at: an earlier append of the request would have refused it.
+absl::Status AttendLine::CheckOccursOnce(const AttendWork& work) const {
+  if (work.call->works.size() == 1) return absl::OkStatus();
+  const AttendItem& item = *work.item;
+  const AttendWork* const other = parts_.order->LastWork(work.sequence, item.layer);
+  if (other == nullptr || other->call != work.call) return absl::OkStatus();
+  if (item.kv_new_len == 0 && other->item->kv_new_len == 0) return absl::OkStatus();
+  return MakeError(
+      Reason::kInvalid, FieldOfItem(work),
+      absl::StrCat("got ", item.sequence.value, " with layer ", item.layer, ", the pair of item ",
+                   other->index, ", want a pair that is appended to once in a request"));
 }
 
 void AttendLine::Hold(AttendWork& work) {

@@ -63,6 +63,7 @@ class AttendLine {
 
  private:
   void Enter(AttendWork& work);
+  absl::Status CheckOccursOnce(const AttendWork& work) const;
   absl::Status FixShape(AttendWork& work);
   void Hold(AttendWork& work);
   void Settle(AttendWork& work);

@@ -32,6 +32,15 @@ void SequenceOrder::Wait(Entry* waiter, Entry* before) {
   ++waiter->waits_for_;
 }
 
+const AttendWork* SequenceOrder::LastWork(SequenceId sequence, uint32_t layer) const {
+  const auto line = lines_.find(sequence);
+  if (line == lines_.end()) return nullptr;
+  for (const auto& [tail_layer, entry] : line->second.tails) {
+    if (tail_layer == layer) return entry->work_;
+  }
+  return nullptr;
+}
+
 SequenceOrder::Entry* SequenceOrder::Add(SequenceId sequence, uint32_t layer, AttendWork* work) {
   Entry* entry = NewEntry();
   entry->work_ = work;

@@ -64,6 +64,9 @@ class SequenceOrder {
   void MarkFailed(SequenceId sequence);
   bool IsFailed(SequenceId sequence) const;
 
+  // The item that was put in line last for this (sequence, layer), behind the last lifecycle call;
+  // null if there is none, or nobody wants it any more.
+  const AttendWork* LastWork(SequenceId sequence, uint32_t layer) const;
   // Unfinished entries of the sequence exist.
   bool HasLine(SequenceId sequence) const { return lines_.contains(sequence); }
   size_t num_lines() const { return lines_.size(); }

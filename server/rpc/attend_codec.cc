@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
@@ -110,31 +109,6 @@ absl::StatusOr<bool> AgreeOnGeometry(AttendCall* call) {
   return true;
 }
 
-// A pair that is appended to occurs once. Pairs are compared as they are named: that an id and an
-// alias name one sequence, only the engine can see.
-absl::Status CheckAppendsAreUnique(const AttendCall& call) {
-  if (call.items.size() < 2) return absl::OkStatus();
-  struct Use {
-    size_t item = 0;
-    bool appends = false;
-  };
-  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, Use> uses;
-  uses.reserve(call.items.size());
-  for (size_t i = 0; i < call.items.size(); ++i) {
-    const AttendItem& item = call.items[i];
-    const bool appends = item.kv_new_len > 0;
-    const auto [it, inserted] =
-        uses.try_emplace({item.sequence.value, item.layer}, Use{i, appends});
-    if (inserted) continue;
-    if (!appends && !it->second.appends) continue;
-    return MakeError(
-        Reason::kInvalid, absl::StrCat("sequence_ids[", i, "]"),
-        absl::StrCat("got sequence ", item.sequence.value, " layer ", item.layer, " as in item ",
-                     it->second.item, ", want a pair that is appended to once in a request"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckAnswerSize(const AttendCall& call, const WireLimits& limits) {
   const uint64_t values = uint64_t(call.total_q) * call.num_q_heads;
   const uint64_t bytes = values * call.head_dim_v * SizeOf(call.out_dtype) +
@@ -171,7 +145,6 @@ absl::StatusOr<AttendCall> DecodeAttend(v1::AttendRequest* request, const Decode
   ATTN_RETURN_IF_ERROR(DecodeRequestValues(*request, &call));
   ATTN_ASSIGN_OR_RETURN(const Totals totals, ReadLengths(*request, context.limits, &call));
   DecodeItems(*request, context, call.items);
-  ATTN_RETURN_IF_ERROR(CheckAppendsAreUnique(call));
   ATTN_ASSIGN_OR_RETURN(const bool geometry_known, AgreeOnGeometry(&call));
   if (request->out_dtype() == v1::DATA_TYPE_UNSPECIFIED) call.out_dtype = call.activation_dtype;
   if (!geometry_known) return call;  // every item is refused; the tensors cannot be checked

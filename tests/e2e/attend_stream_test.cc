@@ -208,6 +208,31 @@ TEST(AttendStreamTest, BytesThatAreNoMessageEndTheStreamWithInvalidArgument) {
   EXPECT_EQ(DetailOf(status).reason(), v1::REASON_INVALID);
 }
 
+TEST(AttendStreamTest, AnAliasAndTheIdOfOneSequenceAreOnePairThatIsAppendedToOnce) {
+  TestServer server;
+  Random random(40);
+  grpc::ClientContext context;
+  const auto stream = server.stubs().attention->AttendStream(&context);
+  stream->Write(OpenMessage(1, 5));
+  v1::AttendStreamResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  const uint64_t id = response.open().sequence_ids(0);
+  PlainLayer kv;
+  PlainLayer other;
+  const Step first = AppendStep(random, 5, 0, 2, &kv);
+  Step again = first;
+  again.sequence = id;
+  stream->Write(AttendMessage(2, {first, again, AppendStep(random, id, 1, 2, &other)}));
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_THAT(response.attend().item_reasons(),
+              ElementsAre(v1::REASON_OK, v1::REASON_INVALID, v1::REASON_OK));
+  EXPECT_THAT(response.attend().new_lens(), ElementsAre(2, 0, 2)) << response.ShortDebugString();
+  EXPECT_EQ(response.attend().errors(0).status().field(), "sequence_ids[1]");
+  stream->WritesDone();
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 // ------------------------------------------------------------- a device that waits for the test
 
 // Holds every launch until the test lets go.

@@ -183,11 +183,6 @@ std::vector<Malformed> RequestFaults() {
        Reason::kUnsupported,
        "mask",
        {"does not have the feature"}},
-      {"one pair appended to twice",
-       [](const World&, Request* r) { r->set_sequence_ids(2, r->sequence_ids(0)); },
-       Reason::kInvalid,
-       "sequence_ids[2]",
-       {"layer 0", "item 0", "once"}},
       {"items of other geometry",
        [](const World& w, Request* r) {
          SetEach(r->mutable_layers(), {0, 1, 0});

@@ -4,15 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/engine_fixture.h"
 
 namespace attn::server {
 namespace {
 
 using Item = EngineFixture::Item;
-using ::testing::ElementsAre;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class AppendRuleTest : public ::testing::Test {
  protected:
@@ -205,6 +209,44 @@ TEST_F(AppendRuleTest, TheSamePairTwiceReadsInOrder) {
   const Call& call = f.Run(f.Attend({{.seq = s, .q_len = 1}, {.seq = s, .q_len = 1}}));
   EXPECT_FLOAT_EQ(f.OutRow(call, 0), f.ExpectedOut({1, 2}));
   EXPECT_FLOAT_EQ(f.OutRow(call, 1), f.ExpectedOut({1, 2}));
+}
+
+TEST_F(AppendRuleTest, APairThatIsAppendedToOccursOnceUnderWhateverNames) {
+  auto stream = std::make_shared<StreamScope>();
+  const uint64_t s = f.Open();
+  const uint64_t t = f.Open();
+  constexpr uint64_t kAlias = 7;
+  stream->aliases[kAlias] = {SequenceId(s)};
+  f.RunAttend({{.seq = s, .tokens = {1}, .q_len = 0}});
+  uint32_t len = 1;
+  for (const auto& [first, second] :
+       {std::pair(kAlias, s), {s, kAlias}, {s, s}, {kAlias, kAlias}}) {
+    const Item append{.seq = first, .expected_len = len, .tokens = {2}};
+    for (const Item& again :
+         {Item{.seq = second, .expected_len = len + 1, .tokens = {3}}, Item{.seq = second}}) {
+      const Call& call = f.Run(f.Attend(
+          {append, {.seq = t, .layer = 1, .q_len = 1}, again, {.seq = s, .layer = 1}}, stream));
+      const auto& result = std::get<AttendResult>(call.result);
+      EXPECT_EQ(ReasonAt(result, 0), Reason::kOk) << result.items[0].status;
+      EXPECT_EQ(ReasonAt(result, 1), Reason::kOk);
+      EXPECT_EQ(ReasonAt(result, 2), Reason::kInvalid);
+      EXPECT_EQ(FieldOf(result.items[2].status), "sequence_ids[2]");
+      EXPECT_THAT(std::string(result.items[2].status.message()),
+                  AllOf(HasSubstr(absl::StrCat("got ", second, " with layer 0")),
+                        HasSubstr("item 0"), HasSubstr("once")));
+      EXPECT_EQ(ReasonAt(result, 3), Reason::kOk) << "another layer is another pair";
+      EXPECT_TRUE(RowsArePoisoned(result, 2, 3, EngineFixture::kDim));
+    }
+    ++len;  // the first item of each round appends or repeats
+    EXPECT_EQ(f.LengthOf(s, 0), len);
+  }
+  // A read first, an append second: the append would change what the request's reads see.
+  const Call& call = f.Run(f.Attend(
+      {{.seq = s}, {.seq = s}, {.seq = kAlias, .expected_len = len, .tokens = {4}}}, stream));
+  const auto& result = std::get<AttendResult>(call.result);
+  EXPECT_EQ(ReasonAt(result, 1), Reason::kOk);
+  EXPECT_EQ(ReasonAt(result, 2), Reason::kInvalid);
+  EXPECT_EQ(f.LengthOf(s, 0), len);
 }
 
 TEST_F(AppendRuleTest, OutAndLseTakeTheirDtypes) {
