@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "server/core/attend_line.h"
+#include "server/core/request_content.h"
 
 namespace attn::server {
 namespace {
@@ -36,6 +37,14 @@ absl::Status CheckNumChildren(const Call& call, uint32_t max_sequences) {
 
 RequestMemory::Key KeyOf(const Call& call) {
   return {call.request.index(), std::visit(RequestKeyOf{}, call.request)};
+}
+
+absl::Status KeyIsTaken(uint64_t request_key) {
+  return MakeError(
+      Reason::kInvalid, "request_key",
+      absl::StrCat("got ", request_key,
+                   ", which a request with other content has used, want a new random "
+                   "number for a new request, or the first one's content to repeat it"));
 }
 
 }  // namespace
@@ -75,29 +84,38 @@ void Lifecycle::Refuse(std::unique_ptr<Call> call, absl::Status status) {
   parts_.answers->Fail(std::move(call), std::move(status));
 }
 
-// A repeat of a request key gets the first result, now or when it is there. Takes the call if so.
+// A repeat of a request key gets the first result, now or when it is there; another request under
+// the key is refused. Takes the call if so.
 bool Lifecycle::AnswerRepeat(std::unique_ptr<Call>& call) {
   const RequestMemory::Key key = KeyOf(*call);
   if (key.request_key == 0) return false;
-  if (const Result* first = memory_.Find(key)) {
-    call->result = *first;
-    if (const auto* open = std::get_if<OpenCall>(&call->request)) {
-      const auto& opened = std::get<OpenResult>(*first).items;
-      for (size_t i = 0; i < std::min(open->items.size(), opened.size()); ++i) {
-        BindAlias(call->stream.get(), open->items[i].alias, opened[i].value_or(SequenceId(0)));
-      }
-    } else if (const auto* forked = std::get_if<ForkResult>(first)) {
-      BindChildren(*call, forked->children, nullptr);
-    }
-    parts_.answers->Add(std::move(call));
-    return true;
-  }
+  const RequestMemory::Entry* const done = memory_.Find(key);
   const auto waiting = by_key_.find(key);
-  if (waiting == by_key_.end()) return false;
-  Operation& first = *waiting->second;
-  BindChildren(*call, first.children, &first.bound);
-  first.callers.push_back(std::move(call));
+  if (done == nullptr && waiting == by_key_.end()) return false;
+  const uint64_t first = done != nullptr ? done->fingerprint : waiting->second->fingerprint;
+  if (FingerprintOf(*call) != first) {
+    Refuse(std::move(call), KeyIsTaken(key.request_key));
+  } else if (done != nullptr) {
+    AnswerAsFirst(std::move(call), done->result);
+  } else {
+    Operation& operation = *waiting->second;
+    BindChildren(*call, operation.children, &operation.bound);
+    operation.callers.push_back(std::move(call));
+  }
   return true;
+}
+
+void Lifecycle::AnswerAsFirst(std::unique_ptr<Call> call, const Result& first) {
+  call->result = first;
+  if (const auto* open = std::get_if<OpenCall>(&call->request)) {
+    const auto& opened = std::get<OpenResult>(first).items;
+    for (size_t i = 0; i < open->items.size(); ++i) {
+      BindAlias(call->stream.get(), open->items[i].alias, opened[i].value_or(SequenceId(0)));
+    }
+  } else if (const auto* forked = std::get_if<ForkResult>(&first)) {
+    BindChildren(*call, forked->children, nullptr);
+  }
+  parts_.answers->Add(std::move(call));
 }
 
 void Lifecycle::Enqueue(std::unique_ptr<Call> call) {
@@ -106,6 +124,7 @@ void Lifecycle::Enqueue(std::unique_ptr<Call> call) {
   operation.self = std::prev(operations_.end());
   operation.request = call->request;
   operation.key = KeyOf(*call);
+  if (operation.key.request_key != 0) operation.fingerprint = FingerprintOf(*call);
   ResolveAll(operation, *call);
   std::vector<SequenceId> in_line;
   for (const auto& sequence : operation.sequences) {
@@ -251,7 +270,7 @@ void Lifecycle::Run(Operation& operation) {
   Result result;
   const absl::Status status = Execute(operation, result);
   if (status.ok() && operation.key.request_key != 0) {
-    memory_.Remember(operation.key, result, now);
+    memory_.Remember(operation.key, {operation.fingerprint, result}, now);
   }
   for (std::unique_ptr<Call>& call : operation.callers) {
     call->status = status;

@@ -32,6 +32,7 @@ struct Operation {
   // leaves; the operation is dropped when nobody is left.
   std::vector<std::unique_ptr<Call>> callers;
   RequestMemory::Key key;
+  uint64_t fingerprint = 0;  // if it has a request key
   SequenceOrder::Entry* place = nullptr;
   // What the request's references name, in its order; Reorder: targets, then sources.
   std::vector<absl::StatusOr<SequenceId>> sequences;
@@ -101,6 +102,7 @@ class Lifecycle {
                                           const char* field) const;
 
   bool AnswerRepeat(std::unique_ptr<Call>& call);
+  void AnswerAsFirst(std::unique_ptr<Call> call, const Result& first);
   void DropLateCallers(Operation& operation, Nanos now);
   void Abandon(Operation& operation);
   void FailChildren(Operation& operation, std::span<const SequenceId> children);

@@ -5,6 +5,7 @@
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
 #include "server/core/lifecycle.h"
+#include "server/core/request_content.h"
 #include "server/core/wire_field.h"
 
 namespace attn::server {
@@ -24,7 +25,8 @@ void Lifecycle::Open(std::unique_ptr<Call> call) {
     BindAlias(call->stream.get(), item.alias, result.items.back().value_or(SequenceId(0)));
   }
   if (request.request_key != 0) {
-    memory_.Remember({call->request.index(), request.request_key}, result, now);
+    memory_.Remember({call->request.index(), request.request_key}, {FingerprintOf(*call), result},
+                     now);
   }
   call->result = std::move(result);
   parts_.answers->Add(std::move(call));

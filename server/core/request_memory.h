@@ -1,4 +1,5 @@
-// Results of lifecycle calls by request key, so that a repeat gets the first result.
+// Results of lifecycle calls by request key, so that a repeat gets the first result. Of the request
+// itself only a fingerprint is kept: enough to tell a repeat from another request under its key.
 #pragma once
 
 #include <algorithm>
@@ -26,28 +27,33 @@ class RequestMemory {
     }
   };
 
+  struct Entry {
+    uint64_t fingerprint = 0;  // FingerprintOf the call
+    Result result;
+  };
+
   // A lease was granted: results are kept at least for the longest.
   void NoteLease(Nanos lease) { kept_for_ = std::max(kept_for_, lease); }
   // Null if the key is new or forgotten.
-  const Result* Find(const Key& key) const {
-    const auto found = results_.find(key);
-    return found == results_.end() ? nullptr : &found->second;
+  const Entry* Find(const Key& key) const {
+    const auto found = entries_.find(key);
+    return found == entries_.end() ? nullptr : &found->second;
   }
   // REQUIRES: Find(key) is null.
-  void Remember(const Key& key, Result result, Nanos now) {
-    results_.emplace(key, std::move(result));
+  void Remember(const Key& key, Entry entry, Nanos now) {
+    entries_.emplace(key, std::move(entry));
     by_age_.emplace_back(now + kept_for_, key);
   }
   void Forget(Nanos now) {
     for (; !by_age_.empty() && by_age_.front().first <= now; by_age_.pop_front()) {
-      results_.erase(by_age_.front().second);
+      entries_.erase(by_age_.front().second);
     }
   }
-  size_t size() const { return results_.size(); }
+  size_t size() const { return entries_.size(); }
 
  private:
   Nanos kept_for_ = 30 * kSecond;
-  absl::flat_hash_map<Key, Result> results_;
+  absl::flat_hash_map<Key, Entry> entries_;
   // Until when each is kept; increasing, since kept_for_ only grows.
   std::deque<std::pair<Nanos, Key>> by_age_;
 };

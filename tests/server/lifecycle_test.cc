@@ -11,7 +11,9 @@ namespace attn::server {
 namespace {
 
 using Item = EngineFixture::Item;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class LifecycleTest : public ::testing::Test {
  protected:
@@ -245,6 +247,78 @@ TEST_F(LifecycleTest, ARepeatedRequestKeyReturnsTheFirstResult) {
   EXPECT_EQ(num_sequences(), 2);
   f.clock.Advance(29 * kSecond);
   EXPECT_EQ(std::get<OpenResult>(f.Run(f.Make(open)).result).items[1].value(), id(first));
+}
+
+TEST_F(LifecycleTest, ARequestKeyWithOtherContentIsInvalidAndChangesNothing) {
+  auto stream = std::make_shared<StreamScope>();
+  const uint64_t s = f.Open();
+  const uint64_t t = f.Open();
+  stream->aliases[7] = {SequenceId(s)};
+  f.RunAttend({{.seq = s, .layer = 0, .tokens = {1, 2, 3, 4}, .q_len = 0},
+               {.seq = s, .layer = 1, .tokens = {1, 2, 3, 4}, .q_len = 0}});
+  constexpr uint64_t kKey = 0x1234;
+  const auto keyed = [&](auto request) {
+    request.request_key = kKey;
+    return ReasonOf(f.Run(f.Make(std::move(request), stream)).status);
+  };
+  // Each kind: the first, its repeats, and what differs from it in one place.
+  OpenCall open = OpenOf({0, 0});
+  EXPECT_EQ(keyed(open), Reason::kOk);
+  const int64_t opened = num_sequences();
+  open.items[1].alias = 3;
+  EXPECT_EQ(keyed(open), Reason::kOk) << "aliases are of the stream";
+  std::vector<OpenCall> others(5, open);
+  others[0].owner = "another";
+  others[1].lease += 1;
+  others[2].close_with_stream = true;
+  others[3].items[0].priority = Priority::kBatch;
+  others[4].items.pop_back();
+  for (const OpenCall& other : others) EXPECT_EQ(keyed(other), Reason::kInvalid);
+  EXPECT_EQ(num_sequences(), opened);
+
+  EXPECT_EQ(keyed(ForkOf(s, 1)), Reason::kOk);
+  EXPECT_EQ(keyed(ForkOf(7, 1)), Reason::kOk) << "an alias of the parent";
+  ForkCall shorter = ForkOf(s, 1);
+  shorter.items[0].at_len = 2;
+  for (const ForkCall& other : {ForkOf(s, 2), ForkOf(t, 1), shorter}) {
+    EXPECT_EQ(keyed(other), Reason::kInvalid);
+  }
+  EXPECT_EQ(num_sequences(), opened + 1);
+
+  const TruncateCall::Item cut{.sequence = {s}, .len = 3, .refused = absl::OkStatus()};
+  TruncateCall truncate{.request_key = 0, .items = {cut}};
+  EXPECT_EQ(keyed(truncate), Reason::kOk);
+  EXPECT_EQ(keyed(truncate), Reason::kOk);
+  truncate.items[0].len = 1;
+  EXPECT_EQ(keyed(truncate), Reason::kInvalid);
+  EXPECT_EQ(f.LengthOf(s, 0), 3u);
+
+  EXPECT_EQ(keyed(ReorderCall{.request_key = 0, .targets = {{t}}, .sources = {{s}}}), Reason::kOk);
+  EXPECT_EQ(keyed(ReorderCall{.request_key = 0, .targets = {{s}}, .sources = {{t}}}),
+            Reason::kInvalid);
+  EXPECT_EQ(f.LengthOf(s, 0), 3u);
+}
+
+TEST_F(LifecycleTest, ARequestKeyOfAWaitingForkWithOtherContentIsInvalid) {
+  auto stream = std::make_shared<StreamScope>();
+  const uint64_t s = f.Open();
+  f.Push(f.Attend({{.seq = s, .tokens = {1}, .q_len = 0}}));
+  ForkCall fork = ForkOf(s, 1);
+  fork.request_key = 9;
+  const uint64_t first = f.Push(f.Make(fork));
+  fork.items[0].num_children = 2;
+  fork.items[0].first_alias = 4;
+  const uint64_t second = f.Push(f.Make(fork, stream));
+  const uint64_t item = f.Push(f.Attend({{.seq = 5}}, stream));
+  f.Drain();
+  EXPECT_TRUE(f.Answer(first)->status.ok());
+  const absl::Status refused = f.Answer(second)->status;
+  EXPECT_EQ(ReasonOf(refused), Reason::kInvalid);
+  EXPECT_EQ(FieldOf(refused), "request_key");
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("got 9"), HasSubstr("other content"), HasSubstr("want a new")));
+  EXPECT_EQ(ReasonAt(f.AttendAnswer(item), 0), Reason::kSkipped);
+  EXPECT_EQ(num_sequences(), 2);
 }
 
 TEST_F(LifecycleTest, ARepeatOfAWaitingForkWaitsWithItAndOutlivesTheFirstCaller) {
