@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "attn/base/check.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
+#include "server/core/wire_field.h"
 #include "server/rpc/enum_codec.h"
 #include "server/rpc/model_fingerprint.h"
 #include "server/rpc/unknown_fields.h"
@@ -183,13 +183,14 @@ absl::Status CheckModel(const v1::ModelSpec& spec, const WireLimits& limits,
   return CheckLayers(spec, path);
 }
 
-// The field of a backend's refusal is one of AttentionSpec's; the client knows the group's.
-absl::Status AtGroup(const absl::Status& status, absl::string_view path) {
+// The field of a backend's refusal is one of AttentionSpec's; the client knows it as the group's,
+// or as the model's.
+absl::Status AtGroup(const absl::Status& status, absl::string_view path,
+                     absl::string_view group_path) {
   if (status.ok()) return status;
   const std::string field = FieldOf(status);
-  absl::string_view message = status.message();
-  absl::ConsumePrefix(&message, absl::StrCat(field, ": "));
-  return MakeError(ReasonOf(status), absl::StrCat(path, ".", field), message);
+  const bool is_models = field == "page_size" || field == "activation_dtype" || field == "kv_dtype";
+  return WithField(status, absl::StrCat(is_models ? path : group_path, ".", field));
 }
 
 }  // namespace
@@ -208,8 +209,8 @@ absl::StatusOr<ModelDefinition> DecodeModelSpec(v1::ModelSpec spec, const WireLi
     const std::string group_path = absl::StrCat(path, ".layer_groups[", g, "]");
     ATTN_ASSIGN_OR_RETURN(ModelGroup group, DecodeGroup(spec.mutable_layer_groups(g), activation,
                                                         kv, spec.page_size(), limits, group_path));
-    ATTN_RETURN_IF_ERROR(AtGroup(Validate(group.spec), group_path));
-    ATTN_RETURN_IF_ERROR(AtGroup(supports(group.spec), group_path));
+    ATTN_RETURN_IF_ERROR(AtGroup(Validate(group.spec), path, group_path));
+    ATTN_RETURN_IF_ERROR(AtGroup(supports(group.spec), path, group_path));
     definition.groups.push_back(std::move(group));
   }
   definition.name = spec.name();

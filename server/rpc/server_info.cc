@@ -22,7 +22,8 @@ void EncodeLimits(const WireLimits& limits, v1::Limits* out) {
 }
 
 // Asked of the device, so that the answer cannot drift from what it accepts.
-void EncodeAccepted(const Engine& engine, v1::GetServerInfoResponse* out) {
+void EncodeAccepted(const Engine& engine, const WireLimits& limits,
+                    v1::GetServerInfoResponse* out) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     AttentionSpec spec;
     spec.activation_dtype = dtype;
@@ -31,7 +32,7 @@ void EncodeAccepted(const Engine& engine, v1::GetServerInfoResponse* out) {
     out->add_activation_dtypes(EncodeDType(dtype));
     out->add_kv_dtypes(EncodeDType(dtype));
   }
-  for (uint32_t page_size = 1; page_size <= 4096; page_size *= 2) {
+  for (uint32_t page_size = 1; page_size <= limits.max_page_size; ++page_size) {
     AttentionSpec spec;
     spec.page_size = page_size;
     if (engine.Supports(spec).ok()) out->add_page_sizes(page_size);
@@ -46,7 +47,7 @@ absl::Status GetServerInfoMethod::Answer(const Request& request, const RpcContex
   out->set_version(ATTN_VERSION);
   out->set_server_epoch(context.server_epoch);
   out->add_features(v1::FEATURE_ROW_INVARIANT);
-  EncodeAccepted(*context.engine, out);
+  EncodeAccepted(*context.engine, context.limits, out);
   out->set_device(context.engine->device_name());
   EncodeLimits(context.limits, out->mutable_limits());
   return absl::OkStatus();

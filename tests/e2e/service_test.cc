@@ -5,14 +5,18 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
+#include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "tests/e2e/test_server.h"
 
 namespace attn::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -58,10 +62,41 @@ TEST(ServiceTest, InfoTellsEpochLimitsAndWhatTheDeviceAccepts) {
   EXPECT_FALSE(info.version().empty());
   EXPECT_THAT(info.device(), HasSubstr("cpu"));
   EXPECT_THAT(info.activation_dtypes(), Contains(v1::DATA_TYPE_BFLOAT16));
-  EXPECT_THAT(info.page_sizes(), Contains(16u));
   EXPECT_EQ(info.limits().max_message_bytes(), uint64_t{64} << 20);
   EXPECT_EQ(info.limits().remembered_appends(), 8u);
   EXPECT_EQ(info.limits().min_lease_ms(), 50u);
+}
+
+TEST(ServiceTest, APageSizeIsAcceptedIfAndOnlyIfInfoListsIt) {
+  TestServer server;
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(server.stubs().server->GetServerInfo(&context, {}, &info).ok());
+  const std::set<uint32_t> listed(info.page_sizes().begin(), info.page_sizes().end());
+  EXPECT_TRUE(std::is_sorted(info.page_sizes().begin(), info.page_sizes().end()));
+  EXPECT_THAT(listed, AllOf(Contains(1), Contains(16), Contains(48)));
+  std::set<uint32_t> asked = {4096, 4097, UINT32_MAX};
+  for (uint32_t size = 1; size <= *listed.rbegin() + 1; size += size < 40 ? 1 : 23) {
+    asked.insert(size);
+  }
+  for (uint32_t past = 0; past < 2; ++past) asked.insert(*listed.rbegin() + past);
+  for (const uint32_t size : asked) {
+    v1::DeclareModelRequest declare;
+    *declare.mutable_spec() = TinySpec(absl::StrCat("pages-of-", size));
+    declare.mutable_spec()->set_page_size(size);
+    v1::DeclareModelResponse declared;
+    grpc::ClientContext of_declare;
+    const grpc::Status status =
+        server.stubs().models->DeclareModel(&of_declare, declare, &declared);
+    EXPECT_EQ(status.ok(), listed.contains(size)) << size << ": " << status.error_message();
+    if (status.ok()) {
+      EXPECT_EQ(declared.model().spec().page_size(), size);
+    } else {
+      EXPECT_EQ(DetailOf(status).field(), "spec.page_size");
+      EXPECT_THAT(status.error_message(),
+                  HasSubstr(absl::StrCat("got ", size, ", want 0 to ", *listed.rbegin())));
+    }
+  }
 }
 
 TEST(ServiceTest, ModelsAreDeclaredListedRefusedAndRemoved) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "server/rpc/model_fingerprint.h"
 #include "tests/rpc/codec_world.h"
@@ -76,7 +77,7 @@ TEST_F(ModelCodecTest, RefusesNamesCountsAndLayers) {
   ExpectRefused([](Spec* s) { s->set_num_layers(4294967295u); }, invalid, "spec.num_layers",
                 "got 4294967295, want 1 to 4096");
   ExpectRefused([](Spec* s) { s->set_page_size(4294967295u); }, invalid, "spec.page_size",
-                "want 0 to 4096");
+                "got 4294967295, want 0 to 512");
   ExpectRefused([](Spec* s) { s->clear_layer_groups(); }, invalid, "spec.layer_groups",
                 "got 0 layers in all groups, want num_layers 2");
   ExpectRefused([](Spec* s) { Group(s)->add_layers(1); }, invalid, "spec.layer_groups[1].layers[0]",
@@ -87,6 +88,22 @@ TEST_F(ModelCodecTest, RefusesNamesCountsAndLayers) {
                 "got 0 entries");
   ExpectRefused([](Spec* s) { s->set_content_tag(std::string(5000, 't')); }, invalid,
                 "spec.content_tag", "got 5000");
+}
+
+TEST_F(ModelCodecTest, ARefusalOfTheDeviceNamesTheFieldOfTheModelOrOfTheGroup) {
+  for (const auto& [field, path] : {std::pair("page_size", "spec.page_size"),
+                                    {"activation_dtype", "spec.activation_dtype"},
+                                    {"kv_dtype", "spec.kv_dtype"},
+                                    {"head_dim_v", "spec.layer_groups[0].head_dim_v"}}) {
+    const auto refuses = [field = field](const AttentionSpec&) {
+      return MakeError(Reason::kUnsupported, field, "got 7, want 8");
+    };
+    const absl::Status status =
+        DecodeModelSpec(SmallSpec(), world_.limits, world_.registry, refuses, "spec").status();
+    EXPECT_EQ(ReasonOf(status), Reason::kUnsupported);
+    EXPECT_EQ(FieldOf(status), path);
+    EXPECT_EQ(status.message(), absl::StrCat(path, ": got 7, want 8"));
+  }
 }
 
 TEST_F(ModelCodecTest, RefusesHeadsDimsAndScores) {

@@ -29,7 +29,7 @@ struct ServerInfo {
   std::string device;
   std::vector<DType> activation_dtypes;  // those this library knows
   std::vector<DType> kv_dtypes;
-  std::vector<uint32_t> page_sizes;
+  std::vector<uint32_t> page_sizes;  // all that a model may ask for
   Limits limits;
 };
 
