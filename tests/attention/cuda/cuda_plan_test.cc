@@ -13,6 +13,7 @@
 #include "attention/cuda/decode/plan.h"
 #include "attention/cuda/forward/launch.h"
 #include "attention/cuda/forward/plan.h"
+#include "attention/cuda/step_share.h"
 #include "attention/cuda/tensor_map.h"
 
 namespace attn::cuda {
@@ -132,6 +133,31 @@ TEST(DecodePlanTest, AFilledPlanFilledAgainHoldsNothingOfTheFormerBatch) {
   EXPECT_EQ(plan.num_partials, fresh.num_partials);
   EXPECT_EQ(plan.rows_per_block, fresh.rows_per_block);
   EXPECT_EQ(plan.extent_log2, fresh.extent_log2);
+}
+
+// Measured on an H200: the step time is flat within 3 % over these ranges.
+TEST(StepShareTest, PrefillGetsTheSmsThatWereBestBesideDecode) {
+  constexpr double kGiB = 1 << 30;
+  struct Measured {
+    StepWork work;
+    int least, most;
+  };
+  for (const Measured& m : {
+           Measured{{1.0 * kGiB, 3.4e10}, 48, 64},         // 32 x 8K, 2K rows of 2K keys
+           Measured{{1.0 * kGiB, 6.6e10}, 60, 80},         // 512 rows of 8K keys
+           Measured{{1.0 * kGiB, 5.15e11}, 108, 120},      // 2K rows of 16K keys
+           Measured{{1.0 / 16 * kGiB, 3.4e10}, 108, 128},  // 8 x 2K, 2K rows of 2K keys
+           Measured{{4.0 * kGiB, 3.4e10}, 16, 80},         // 128 x 8K, 2K rows of 2K keys
+       }) {
+    const int ctas = ForwardCtasBesideDecode(m.work, 132);
+    EXPECT_GE(ctas, m.least) << m.work.decode_bytes << " bytes, " << m.work.forward_flops;
+    EXPECT_LE(ctas, m.most) << m.work.decode_bytes << " bytes, " << m.work.forward_flops;
+  }
+}
+
+TEST(StepShareTest, AloneEachHasTheWholeDevice) {
+  EXPECT_EQ(ForwardCtasBesideDecode({0, 1e10}, 132), 132);
+  EXPECT_EQ(ForwardCtasBesideDecode({1e9, 0}, 132), 132);
 }
 
 TEST(TensorMapTest, BoxesDividePagesAndTiles) {
