@@ -127,7 +127,6 @@ absl::Status AttendLine::FixShape(AttendWork& work) {
   Hold(work);
   work.store = &parts_.models->StoreOf(*model, model->group_of_layer[item.layer]);
   work.layer = model->index_in_group[item.layer];
-  work.append_done = item.kv_new_len == 0;
   // An append that this cuts short is beyond the longest sequence, and refused as that.
   const int64_t keys = item.kv_new_len == 0
                            ? parts_.cache->LengthOf(work.sequence, item.layer)
@@ -168,6 +167,7 @@ void AttendLine::Done(AttendWork& work) { Settle(work); }
 
 void AttendLine::Settle(AttendWork& work) {
   work.settled = true;
+  work.reservation = kvcache::Reservation();
   work.call->result->items[work.index].new_len = LengthOf(work);
   parts_.batcher->Remove(work);
   if (work.in_use) {

@@ -8,6 +8,7 @@
 
 #include "attn/attention/batch.h"
 #include "attn/base/clock.h"
+#include "attn/kvcache/reservation.h"
 #include "server/core/call.h"
 #include "server/core/cost_model.h"
 #include "server/core/model_table.h"
@@ -36,17 +37,23 @@ struct AttendWork {
   int64_t q_start = 0;
   Lane lane = Lane::kDecode;
   Nanos ready_since = 0;
-  double append_units = 0;
-  double units_left = 0;  // all of it that no step has taken yet
+  double key_units = 0;   // of one new key and value
+  double units_left = 0;  // of the rows that no step has taken yet; decode: of all of it
 
   // ---- changes from step to step
-  bool append_done = false;   // nothing to append, or it has been written and committed
+  uint32_t next_key = 0;  // new keys below are written, or due in this step
+  // From the first new key until the last is written. Engine steps lie between, so this holds the
+  // pages; whatever ends the item before gives them back.
+  kvcache::Reservation reservation;
   uint32_t next_row = 0;      // the rest begins here,
   uint32_t next_kv_head = 0;  // at this KV head
   // Neighbours in a queue of the batcher.
   AttendWork* previous = nullptr;
   AttendWork* next = nullptr;
   bool queued = false;
+
+  // Steps have taken all of it.
+  bool IsTaken() const { return next_key == item->kv_new_len && next_row == item->q_len; }
 };
 
 // Owns an Attend call from the queue to its sink.
@@ -68,16 +75,22 @@ struct PendingCall {
   }
 };
 
-// Rows [row_begin, row_end) of an item at KV heads [kv_head_begin, kv_head_end), due in this step.
-// Without rows only the append is due.
+// What is due in this step of an item: new keys [key_begin, key_end) are written, then rows
+// [row_begin, row_end) are computed at KV heads [kv_head_begin, kv_head_end). Either may be empty;
+// rows come with the last of the keys or after it.
 struct DueChunk {
   AttendWork* work = nullptr;
+  uint32_t key_begin = 0;
+  uint32_t key_end = 0;
   uint32_t row_begin = 0;
   uint32_t row_end = 0;
   uint32_t kv_head_begin = 0;
   uint32_t kv_head_end = 0;
-  bool appends = false;  // the item's keys and values are written first
-  double units = 0;      // what it costs, the append included
+  double units = 0;         // what the rows cost; decode: the keys, too
+  double append_units = 0;  // what the keys of a bulk item cost
+
+  bool has_keys() const { return key_end > key_begin; }
+  bool has_rows() const { return row_end > row_begin; }
 };
 
 // The entry of these rows without its pointers, which is all that a cost depends on.

@@ -23,7 +23,7 @@ DueChunk WholeOf(AttendWork& work) {
   chunk.work = &work;
   chunk.row_end = work.item->q_len;
   chunk.kv_head_end = work.store->spec.num_kv_heads;
-  chunk.appends = !work.append_done;
+  chunk.key_end = work.item->kv_new_len;
   return chunk;
 }
 
@@ -37,8 +37,8 @@ Batcher::Queue& Batcher::QueueOf(const AttendWork& work) {
 void Batcher::Add(AttendWork& work, Nanos now) {
   work.lane = LaneOf(*work.item);
   work.ready_since = now;
-  work.append_units = costs_->AppendUnitsOf(work.store->spec, work.item->kv_new_len);
-  work.units_left = work.append_units;
+  work.key_units = costs_->AppendUnitsOf(work.store->spec, 1);
+  work.units_left = work.lane == Lane::kDecode ? work.key_units * work.item->kv_new_len : 0;
   if (work.item->q_len > 0) {
     work.units_left += costs_->UnitsOf(work.store->spec, ShapeOf(work, WholeOf(work)));
   }
@@ -84,7 +84,7 @@ AttendWork* Batcher::NextDecode(Nanos now) const {
 
 // Returns the time that the taken work will need.
 Nanos Batcher::TakeDecode(Nanos now) {
-  const double limit = costs_->UnitsIn(Lane::kDecode, options_.chunk_time);
+  const double limit = costs_->UnitsIn(UnitKind::kDecode, options_.chunk_time);
   double units = 0;
   while (num_decode_ > 0 && due_.size() < options_.max_launch_items) {
     AttendWork& work = *NextDecode(now);
@@ -94,17 +94,21 @@ Nanos Batcher::TakeDecode(Nanos now) {
     chunk.units = work.units_left;
     units += chunk.units;
     work.units_left = 0;
+    work.next_key = work.item->kv_new_len;
     work.next_row = work.item->q_len;
     due_.push_back(chunk);
   }
-  return costs_->NanosOf(Lane::kDecode, units);
+  return costs_->NanosOf(UnitKind::kDecode, units);
 }
 
 AttendWork* Batcher::NextBulk(Nanos now) const {
   AttendWork* best = nullptr;
   Nanos best_score = 0;
   for (AttendWork* work = bulk_.first; work != nullptr; work = work->next) {
-    const Nanos score = ScoreOf(*work, now) - costs_->NanosOf(Lane::kBulk, work->units_left);
+    const double keys_left = work->item->kv_new_len - work->next_key;
+    const Nanos time_left = costs_->NanosOf(UnitKind::kPrefill, work->units_left) +
+                            costs_->NanosOf(UnitKind::kAppend, keys_left * work->key_units);
+    const Nanos score = ScoreOf(*work, now) - time_left;
     if (best != nullptr && score <= best_score) continue;
     best = work;
     best_score = score;
@@ -113,37 +117,59 @@ AttendWork* Batcher::NextBulk(Nanos now) const {
 }
 
 void Batcher::TakeBulk(Nanos now, Nanos time) {
-  double units = costs_->UnitsIn(Lane::kBulk, std::max<Nanos>(time, 0));
   bool at_least_one = true;
   while (num_bulk_ > 0 && (at_least_one || due_.size() < options_.max_launch_items)) {
     AttendWork& work = *NextBulk(now);
-    while (work.queued && TakeChunk(work, units, at_least_one)) {
-      units -= due_.back().units;
+    while (work.queued && TakeChunk(work, std::max<Nanos>(time, 0), at_least_one)) {
+      time -= TimeOf(due_.back());
       at_least_one = false;
     }
     if (work.queued) return;  // the next chunk is too much for this step
   }
 }
 
-// Takes the next chunk of bulk work; false if it costs more than `units`.
-bool Batcher::TakeChunk(AttendWork& work, double units, bool at_least_one) {
-  const bool appends = !work.append_done && work.next_row == 0 && work.next_kv_head == 0;
-  const double append_units = appends ? work.append_units : 0;
-  if (append_units > units && !at_least_one) return false;
-  std::optional<DueChunk> chunk = WholeOf(work);
-  if (work.item->q_len > 0) {
-    chunk = NextChunk(work, *costs_, units - append_units, at_least_one);
-    if (!chunk.has_value()) return false;
+Nanos Batcher::TimeOf(const DueChunk& chunk) const {
+  return costs_->NanosOf(UnitKind::kPrefill, chunk.units) +
+         costs_->NanosOf(UnitKind::kAppend, chunk.append_units);
+}
+
+// Takes the next chunk of bulk work; false if it takes longer than `time`.
+bool Batcher::TakeChunk(AttendWork& work, Nanos time, bool at_least_one) {
+  const std::optional<DueChunk> chunk = NextPart(work, time, at_least_one);
+  if (!chunk.has_value()) return false;
+  work.next_key = chunk->key_end;
+  if (chunk->has_rows()) {
+    const bool rows_done = chunk->kv_head_end == work.store->spec.num_kv_heads;
+    work.next_row = rows_done ? chunk->row_end : work.next_row;
+    work.next_kv_head = rows_done ? 0 : chunk->kv_head_end;
+    work.units_left -= chunk->units;
   }
-  chunk->appends = appends;
-  chunk->units += append_units;
-  work.units_left -= chunk->units;
-  const bool row_done = chunk->kv_head_end == work.store->spec.num_kv_heads;
-  work.next_row = row_done ? chunk->row_end : work.next_row;
-  work.next_kv_head = row_done ? 0 : chunk->kv_head_end;
-  if (work.next_row == work.item->q_len) Remove(work);
+  if (work.IsTaken()) Remove(work);
   due_.push_back(*chunk);
   return true;
+}
+
+// New keys first, as many as fit; behind the last of them rows for the rest of the time.
+std::optional<DueChunk> Batcher::NextPart(AttendWork& work, Nanos time, bool at_least_one) const {
+  DueChunk keys;
+  keys.work = &work;
+  keys.key_begin = work.next_key;
+  keys.key_end = NextKeyEnd(work, *costs_, costs_->UnitsIn(UnitKind::kAppend, time), at_least_one);
+  keys.append_units = work.key_units * (keys.key_end - keys.key_begin);
+  const bool keys_done = keys.key_end == work.item->kv_new_len;
+  if (!keys_done || work.next_row == work.item->q_len) {
+    return keys.has_keys() ? std::optional(keys) : std::nullopt;
+  }
+  const Nanos time_left =
+      std::max<Nanos>(time - costs_->NanosOf(UnitKind::kAppend, keys.append_units), 0);
+  std::optional<DueChunk> chunk =
+      NextChunk(work, *costs_, costs_->UnitsIn(UnitKind::kPrefill, time_left),
+                at_least_one && !keys.has_keys());
+  if (!chunk.has_value()) return keys.has_keys() ? std::optional(keys) : std::nullopt;
+  chunk->key_begin = keys.key_begin;
+  chunk->key_end = keys.key_end;
+  chunk->append_units = keys.append_units;
+  return chunk;
 }
 
 Nanos Batcher::OldestReady(Nanos now) const {

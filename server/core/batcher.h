@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "server/core/attend_work.h"
@@ -63,7 +64,9 @@ class Batcher {
   void TakeBulk(Nanos now, Nanos time);
   AttendWork* NextDecode(Nanos now) const;
   AttendWork* NextBulk(Nanos now) const;
-  bool TakeChunk(AttendWork& work, double units, bool at_least_one);
+  bool TakeChunk(AttendWork& work, Nanos time, bool at_least_one);
+  std::optional<DueChunk> NextPart(AttendWork& work, Nanos time, bool at_least_one) const;
+  Nanos TimeOf(const DueChunk& chunk) const;
 
   const BatcherOptions options_;
   const CostModel* costs_;

@@ -27,33 +27,44 @@ double CostModel::AppendUnitsOf(const AttentionSpec& spec, uint32_t count) const
          kUnitsPerByte;
 }
 
-Nanos CostModel::NanosOf(Lane lane, double units) const {
-  return static_cast<Nanos>(units * RateOf(lane));
+Nanos CostModel::NanosOf(UnitKind kind, double units) const {
+  return static_cast<Nanos>(units * RateOf(kind).estimate);
 }
 
-double CostModel::UnitsIn(Lane lane, Nanos time) const {
-  return static_cast<double>(time) / RateOf(lane);
+double CostModel::UnitsIn(UnitKind kind, Nanos time) const {
+  return static_cast<double>(time) / RateOf(kind).estimate;
 }
 
-void CostModel::Observe(double decode_units, double bulk_units, Nanos elapsed) {
-  const Nanos expected = NanosOf(Lane::kDecode, decode_units) + NanosOf(Lane::kBulk, bulk_units);
+void CostModel::Observe(const LaunchUnits& units, Nanos elapsed) {
+  const Nanos decode = NanosOf(UnitKind::kDecode, units.decode);
+  const Nanos prefill = NanosOf(UnitKind::kPrefill, units.prefill);
+  const Nanos append = NanosOf(UnitKind::kAppend, units.append);
+  const Nanos expected = decode + prefill + append;
   if (elapsed <= 0 || std::max(elapsed, expected) < kShortestLesson) return;
-  if (bulk_units <= 0) {
-    if (decode_units > 0) Learn(Lane::kDecode, static_cast<double>(elapsed) / decode_units);
-    return;
+  if (units.prefill <= 0 && units.append <= 0) {
+    if (units.decode <= 0) return;
+    return Learn(UnitKind::kDecode, static_cast<double>(elapsed) / units.decode);
   }
-  // What is known about decode is taken off; at least a tenth stays, whatever it says.
-  const Nanos bulk = std::max(elapsed - NanosOf(Lane::kDecode, decode_units), elapsed / 10);
-  Learn(Lane::kBulk, static_cast<double>(bulk) / bulk_units);
+  // The lesson is about the larger part of the bulk work. What is known about the rest is taken
+  // off; at least a tenth stays, whatever it says.
+  const bool is_append = append > prefill;
+  const Nanos rest = decode + (is_append ? prefill : append);
+  const Nanos learned = std::max(elapsed - rest, elapsed / 10);
+  if (is_append) {
+    Learn(UnitKind::kAppend, static_cast<double>(learned) / units.append);
+  } else {
+    Learn(UnitKind::kPrefill, static_cast<double>(learned) / units.prefill);
+  }
 }
 
-void CostModel::Learn(Lane lane, double rate) {
-  rate = std::clamp(rate, kLowestRate, kHighestRate);
-  bool& known = lane == Lane::kDecode ? decode_known_ : bulk_known_;
-  double& estimate = RateOf(lane);
-  rate = known ? std::min(rate, kLargestRise * estimate) : rate;
-  estimate = known ? estimate + kNewWeight * (rate - estimate) : rate;
-  known = true;
+void CostModel::Learn(UnitKind kind, double nanos_per_unit) {
+  Rate& rate = RateOf(kind);
+  double lesson = std::clamp(nanos_per_unit, kLowestRate, kHighestRate);
+  if (rate.is_known) {
+    lesson = std::min(lesson, kLargestRise * rate.estimate);
+    lesson = rate.estimate + kNewWeight * (lesson - rate.estimate);
+  }
+  rate = {.estimate = lesson, .is_known = true};
 }
 
 }  // namespace attn::server

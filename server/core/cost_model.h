@@ -1,7 +1,11 @@
 // How long a piece of work will take, learned from launches. The backend states costs in flops and
 // bytes; here they become one number, units, and units become nanoseconds by running estimates,
-// one for decode rows and one for prefill and appends, which run at different speeds.
+// one for decode, one for prefill rows and one for long appends, which run at different speeds.
 #pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
 
 #include "attn/attention/backend.h"
 #include "attn/base/clock.h"
@@ -11,6 +15,15 @@ namespace attn::server {
 enum class Lane : uint8_t {
   kDecode,  // a few rows and keys; joins the next step whole
   kBulk,    // prefill and long appends; takes what time decode leaves, cut into chunks
+};
+
+// What units were spent on. A decode item's few new keys go with its rows.
+enum class UnitKind : uint8_t { kDecode, kPrefill, kAppend };
+
+struct LaunchUnits {
+  double decode = 0;
+  double prefill = 0;
+  double append = 0;
 };
 
 // Engine thread only.
@@ -25,12 +38,12 @@ class CostModel {
   // Reading `count` new keys and values and writing them to their pages.
   double AppendUnitsOf(const AttentionSpec& spec, uint32_t count) const;
 
-  Nanos NanosOf(Lane lane, double units) const;
+  Nanos NanosOf(UnitKind kind, double units) const;
   // The inverse: what fits into `time`.
-  double UnitsIn(Lane lane, Nanos time) const;
+  double UnitsIn(UnitKind kind, Nanos time) const;
 
-  // A launch of so many units of either lane took `elapsed`.
-  void Observe(double decode_units, double bulk_units, Nanos elapsed);
+  // A launch of these took `elapsed`.
+  void Observe(const LaunchUnits& units, Nanos elapsed);
 
   int32_t cut_rows() const { return backend_->prefill_cut_rows(); }
 
@@ -38,16 +51,17 @@ class CostModel {
   // A byte moved takes about the time of so many flops: 150 Gflop/s to 19 GB/s on two cores.
   static constexpr double kUnitsPerByte = 8;
 
-  double& RateOf(Lane lane) { return lane == Lane::kDecode ? decode_rate_ : bulk_rate_; }
-  double RateOf(Lane lane) const { return lane == Lane::kDecode ? decode_rate_ : bulk_rate_; }
-  void Learn(Lane lane, double rate);
+  // Nanoseconds per unit. The start is a slow core, so that the first chunk is rather too short.
+  struct Rate {
+    double estimate = 0.1;
+    bool is_known = false;
+  };
+  Rate& RateOf(UnitKind kind) { return rates_[static_cast<size_t>(kind)]; }
+  const Rate& RateOf(UnitKind kind) const { return rates_[static_cast<size_t>(kind)]; }
+  void Learn(UnitKind kind, double nanos_per_unit);
 
   const Backend* backend_;
-  // Nanoseconds per unit. The start is a slow core, so that the first chunk is rather too short.
-  double decode_rate_ = 0.1;
-  double bulk_rate_ = 0.1;
-  bool decode_known_ = false;
-  bool bulk_known_ = false;
+  std::array<Rate, 3> rates_;
 };
 
 }  // namespace attn::server

@@ -233,7 +233,7 @@ void Engine::Loop::Execute(Launch& launch) {
   const Nanos elapsed = launch.ended - launch.began;
   stats.attend_ns.Add(static_cast<uint64_t>(elapsed));
   if (launch.outcome.ok()) {
-    costs_.Observe(launch.decode_units, launch.bulk_units, elapsed);
+    costs_.Observe(launch.units, elapsed);
   } else if (ReasonOf(launch.outcome) == Reason::kDeviceLost) {
     LoseDevice(launch.outcome);
   }

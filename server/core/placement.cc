@@ -38,12 +38,13 @@ std::vector<Placed>& Placement::Place(const std::vector<DueChunk>& due, Nanos no
     }
     Placed placed;
     placed.chunk = chunk;
-    if (chunk.appends) {
-      if (absl::Status reserved = Reserve(placed); !reserved.ok()) {
+    if (chunk.has_keys() && chunk.key_begin == 0) {
+      if (absl::Status reserved = Reserve(work); !reserved.ok()) {
         line_->Fail(work, std::move(reserved));
         continue;
       }
     }
+    if (!placed.writes()) placed.chunk.append_units = 0;
     line_->PrepareOutputs(*work.call);
     if (work.call->last_step != num_steps_) ++num_calls_;
     work.call->last_step = num_steps_;
@@ -52,8 +53,8 @@ std::vector<Placed>& Placement::Place(const std::vector<DueChunk>& due, Nanos no
   return placed_;
 }
 
-absl::Status Placement::Reserve(Placed& placed) {
-  AttendWork& work = *placed.chunk.work;
+// Pages for all new keys of the item; a replay is past its keys at once.
+absl::Status Placement::Reserve(AttendWork& work) {
   const AttendItem& item = *work.item;
   absl::StatusOr<kvcache::Reservation> reserved =
       cache_->Extend({.sequence = work.sequence,
@@ -63,9 +64,10 @@ absl::Status Placement::Reserve(Placed& placed) {
                       .append_token = item.append_token,
                       .rewind = (item.flags & kItemRewind) != 0});
   if (!reserved.ok()) return InWireTerms(reserved.status(), work.index);
-  placed.reservation = *std::move(reserved);
-  work.call->result->items[work.index].replayed = placed.reservation.replayed();
-  for (const kvcache::PageMove& move : placed.reservation.moves()) {
+  work.reservation = *std::move(reserved);
+  if (work.reservation.replayed()) work.next_key = item.kv_new_len;
+  work.call->result->items[work.index].replayed = work.reservation.replayed();
+  for (const kvcache::PageMove& move : work.reservation.moves()) {
     work.store->moves.push_back(move);
   }
   return absl::OkStatus();

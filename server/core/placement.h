@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "attn/kvcache/reservation.h"
 #include "server/core/attend_line.h"
 #include "server/core/attend_work.h"
 
@@ -11,11 +10,10 @@ namespace attn::server {
 
 struct Placed {
   DueChunk chunk;
-  // Of a chunk that appends. Open until the launch has ended; a replay has nothing to write.
-  kvcache::Reservation reservation;
   size_t launch = 0;  // of the step, filled by Staging
 
-  bool writes() const { return chunk.appends && !reservation.replayed(); }
+  // A replay has nothing to write.
+  bool writes() const { return chunk.has_keys() && !chunk.work->reservation.replayed(); }
 };
 
 // Engine thread only.
@@ -29,7 +27,7 @@ class Placement {
   size_t num_calls() const { return num_calls_; }
 
  private:
-  absl::Status Reserve(Placed& placed);
+  absl::Status Reserve(AttendWork& work);
 
   kvcache::KvCache* cache_;
   AttendLine* line_;

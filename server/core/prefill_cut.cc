@@ -62,6 +62,22 @@ DueChunk Blocks(AttendWork& work, const CostModel& costs, const DueChunk& first,
 
 }  // namespace
 
+uint32_t NextKeyEnd(const AttendWork& work, const CostModel& costs, double units,
+                    bool at_least_one) {
+  const AttendItem& item = *work.item;
+  const uint32_t keys_left = item.kv_new_len - work.next_key;
+  const double fitting = work.key_units > 0 ? units / work.key_units : keys_left;
+  if (fitting >= keys_left) return item.kv_new_len;
+  const auto cut = static_cast<uint64_t>(costs.cut_rows());
+  const uint64_t begin = uint64_t{item.expected_len} + work.next_key;
+  uint64_t end = (begin + static_cast<uint64_t>(std::max(fitting, 0.0))) / cut * cut;
+  if (end <= begin) {
+    if (!at_least_one) return work.next_key;
+    end = (begin / cut + 1) * cut;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(end - item.expected_len, item.kv_new_len));
+}
+
 std::optional<DueChunk> NextChunk(AttendWork& work, const CostModel& costs, double units,
                                   bool at_least_one) {
   const uint32_t num_kv_heads = work.store->spec.num_kv_heads;

@@ -29,15 +29,15 @@ void NoteTime(const Launch& launch, PendingCall& call) {
   timing.launch_q_rows = launch.num_q_rows;
 }
 
-void SettleAppend(Placed& placed, EngineStats& stats) {
-  AttendWork& work = *placed.chunk.work;
-  if (placed.writes()) {
+// The keys of the chunk are written; with the last of them the append stands.
+void SettleAppend(const DueChunk& chunk, EngineStats& stats) {
+  AttendWork& work = *chunk.work;
+  if (work.reservation.replayed()) {
+    if (chunk.key_begin == 0) stats.replayed_items.Add(1);
+  } else if (chunk.key_end == work.item->kv_new_len) {
     stats.appended_tokens.Add(work.item->kv_new_len);
-  } else {
-    stats.replayed_items.Add(1);
+    work.reservation.Commit();
   }
-  placed.reservation.Commit();
-  work.append_done = true;
 }
 
 }  // namespace
@@ -54,14 +54,13 @@ void Settle(std::vector<Placed>& placed, std::span<Launch> launches, AttendLine&
     const Launch& launch = launches[placed[i].launch];
     NoteTime(launch, *work.call);
     if (!launch.outcome.ok()) {
-      placed[i].reservation = kvcache::Reservation();
       line.Fail(work, launch.outcome);
       continue;
     }
-    if (placed[i].chunk.appends) SettleAppend(placed[i], stats);
+    if (placed[i].chunk.has_keys()) SettleAppend(placed[i].chunk, stats);
     if (work.lane == Lane::kBulk) stats.prefill_chunks.Add(1);
     const bool is_last = i + 1 == placed.size() || placed[i + 1].chunk.work != &work;
-    if (is_last && !work.queued) line.Done(work);
+    if (is_last && work.IsTaken()) line.Done(work);
   }
   placed.clear();
 }

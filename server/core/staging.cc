@@ -18,14 +18,14 @@ AppendEntry AppendOf(const Placed& placed, const PageList& pages) {
   const AttendWork& work = *placed.chunk.work;
   const AttendCall& request = *work.call->request;
   const int64_t size = static_cast<int64_t>(SizeOf(request.activation_dtype));
-  const int64_t row = work.item->kv_row * request.num_kv_heads * size;
+  const int64_t row = (work.item->kv_row + placed.chunk.key_begin) * request.num_kv_heads * size;
   AppendEntry entry;
   entry.k = request.k.data() + row * request.head_dim_qk;
   entry.v = request.v.data() + row * request.head_dim_v;
   entry.pages = pages;
   entry.layer = work.layer;
-  entry.begin = placed.reservation.begin();
-  entry.count = placed.reservation.end() - placed.reservation.begin();
+  entry.begin = work.reservation.begin() + placed.chunk.key_begin;
+  entry.count = placed.chunk.key_end - placed.chunk.key_begin;
   return entry;
 }
 
@@ -81,10 +81,11 @@ void Staging::AddChunk(Launch& launch, const Placed& placed) {
   const AttendWork& work = *placed.chunk.work;
   const PageList pages = PagesOf(cache_->TableOf(work.sequence, launch.store->group));
   if (placed.writes()) launch.batch.appends.push_back(AppendOf(placed, pages));
-  if (placed.chunk.row_end > placed.chunk.row_begin) {
+  if (placed.chunk.has_rows()) {
     launch.batch.rows.push_back(RowsOf(placed.chunk, pages));
   }
-  (work.lane == Lane::kBulk ? launch.bulk_units : launch.decode_units) += placed.chunk.units;
+  (work.lane == Lane::kBulk ? launch.units.prefill : launch.units.decode) += placed.chunk.units;
+  launch.units.append += placed.chunk.append_units;
   launch.num_q_rows += placed.chunk.row_end - placed.chunk.row_begin;
   ++launch.num_items;
   Count(launch, work);

@@ -19,8 +19,7 @@ namespace attn::server {
 struct Launch {
   GroupStore* store = nullptr;
   Batch batch;
-  double decode_units = 0;
-  double bulk_units = 0;
+  LaunchUnits units;
   uint64_t number = 0;  // counts launches of the engine, from 1
   uint32_t num_items = 0;
   uint32_t num_q_rows = 0;

@@ -62,8 +62,8 @@ class BatcherTest : public ::testing::Test {
     entry.kv_end = static_cast<int32_t>(keys);
     entry.kv_head_end = 1;
     const double units = costs.UnitsOf(store.spec, entry);
-    costs.Observe(units * 1e6, 0, row_time * 1000000);
-    costs.Observe(0, units * 1e6, row_time * 1000000);
+    costs.Observe({units * 1e6, 0}, row_time * 1000000);
+    costs.Observe({0, units * 1e6}, row_time * 1000000);
   }
 
   std::shared_ptr<test::FakeDevice> device = std::make_shared<test::FakeDevice>();
@@ -116,11 +116,13 @@ TEST_F(BatcherTest, EverySecondStepHasAUnitOfBulkHoweverMuchDecodeThereIs) {
   for (int i = 0; i < 6; ++i) Add(1, 1000);
   EXPECT_THAT(Due(), ElementsAre(1, 2));
   EXPECT_THAT(Due(), ElementsAre(0));
+  EXPECT_EQ(prefill.next_key, 64u);
+  EXPECT_EQ(prefill.next_kv_head, 0u) << "rows would take too long behind the keys";
+  EXPECT_THAT(Due(), ElementsAre(3, 4));
+  EXPECT_THAT(Due(), ElementsAre(0));
   EXPECT_EQ(prefill.next_row, 0u);
   EXPECT_EQ(prefill.next_kv_head, 1u) << "one head of one block of rows";
   EXPECT_TRUE(prefill.queued);
-  EXPECT_THAT(Due(), ElementsAre(3, 4));
-  EXPECT_THAT(Due(), ElementsAre(0));
 }
 
 TEST_F(BatcherTest, AStepStaysNearTheChunkTime) {
@@ -129,33 +131,61 @@ TEST_F(BatcherTest, AStepStaysNearTheChunkTime) {
   for (int step = 0; step < 20; ++step) {
     double units = 0;
     for (const DueChunk& chunk : batcher.TakeDue(now)) units += chunk.units;
-    const Nanos time = costs.NanosOf(Lane::kBulk, units);
+    const Nanos time = costs.NanosOf(UnitKind::kPrefill, units);
     EXPECT_LE(time, 5 * kMillisecond);
     EXPECT_GE(time, 4 * kMillisecond) << "step " << step;
   }
 }
 
-TEST_F(BatcherTest, TheAppendCountsInTheFirstChunk) {
-  costs.Observe(0, costs.AppendUnitsOf(store.spec, 1000), 4 * kMillisecond);
-  AttendWork& with = Add(100, 100000, Priority::kNormal, 1000);
+TEST_F(BatcherTest, NewKeysCountInTheStepAndComeBeforeTheRows) {
+  Calibrate(kMicrosecond, 1000);
+  costs.Observe({0, 0, costs.AppendUnitsOf(store.spec, 1000)}, 4 * kMillisecond);
+  AttendWork& with = Add(10000, 10000, Priority::kNormal, 1000);
   const std::vector<DueChunk>& due = batcher.TakeDue(now);
   ASSERT_FALSE(due.empty());
-  EXPECT_TRUE(due[0].appends);
-  double units = 0;
+  EXPECT_EQ(due[0].key_begin, 0u);
+  EXPECT_EQ(due[0].key_end, 1000u);
+  double rows = 0;
   for (const DueChunk& chunk : due) {
-    units += chunk.units;
-    EXPECT_EQ(chunk.appends, &chunk == &due[0]);
+    EXPECT_EQ(chunk.has_keys(), &chunk == &due[0]);
+    EXPECT_TRUE(chunk.has_rows());
+    rows += chunk.units;
   }
-  EXPECT_GE(costs.NanosOf(Lane::kBulk, units), 4 * kMillisecond);
+  EXPECT_LE(costs.NanosOf(UnitKind::kPrefill, rows), kMillisecond);
   EXPECT_TRUE(with.queued);
 }
 
-TEST_F(BatcherTest, AnAppendWithoutRowsIsOneChunk) {
+TEST_F(BatcherTest, ALongAppendIsSpreadOverStepsNearTheChunkTime) {
+  costs.Observe({0, 0, costs.AppendUnitsOf(store.spec, 1000)}, 4 * kMillisecond);
+  for (const uint32_t q_len : {0u, 100u}) {
+    AttendWork& work = Add(q_len, 5000, Priority::kNormal, 5000);
+    uint32_t key = 0;
+    for (int step = 0; work.next_key < 5000; ++step) {
+      const std::vector<DueChunk>& due = batcher.TakeDue(now);
+      ASSERT_FALSE(due.empty()) << step;
+      EXPECT_EQ(due[0].key_begin, key);
+      EXPECT_EQ(work.next_key, due[0].key_end);
+      if (due[0].key_end == 5000) break;
+      ASSERT_EQ(due.size(), 1u) << "no row before the last key";
+      EXPECT_FALSE(due[0].has_rows());
+      const Nanos time = costs.NanosOf(UnitKind::kAppend, due[0].append_units);
+      EXPECT_LE(time, 5 * kMillisecond);
+      EXPECT_GE(time, 4 * kMillisecond);
+      key = due[0].key_end;
+      EXPECT_EQ(key % 16, 0u);
+      ASSERT_TRUE(work.queued);
+    }
+    while (!batcher.empty()) batcher.TakeDue(now);
+    EXPECT_EQ(work.next_row, q_len);
+  }
+}
+
+TEST_F(BatcherTest, AShortAppendWithoutRowsIsOneChunk) {
   Add(0, 5000, Priority::kNormal, 5000);
   const std::vector<DueChunk>& due = batcher.TakeDue(now);
   ASSERT_EQ(due.size(), 1u);
-  EXPECT_TRUE(due[0].appends);
-  EXPECT_EQ(due[0].row_end, 0u);
+  EXPECT_EQ(due[0].key_end, 5000u);
+  EXPECT_FALSE(due[0].has_rows());
   EXPECT_TRUE(batcher.empty());
 }
 
@@ -189,7 +219,8 @@ TEST_F(BatcherTest, ChunksCoverAnItemExactlyOnceAndCutWhereTheyMay) {
     Batcher fresh({.chunk_time = random.Integer(1, 300) * kMicrosecond}, &costs);
     AttendItem item;
     item.q_len = static_cast<uint32_t>(random.Integer(17, 300));
-    item.kv_new_len = 1;
+    item.kv_new_len = static_cast<uint32_t>(random.Integer(0, 300));
+    item.expected_len = static_cast<uint32_t>(random.Integer(0, 100));
     AttendWork work;
     work.item = &item;
     work.store = &store;
@@ -197,8 +228,14 @@ TEST_F(BatcherTest, ChunksCoverAnItemExactlyOnceAndCutWhereTheyMay) {
     work.q_start = random.Integer(-100, 1000);
     fresh.Add(work, now);
     std::vector<int> covered(item.q_len * kHeads, 0);
+    uint32_t keys = 0;
     while (!fresh.empty()) {
       for (const DueChunk& chunk : fresh.TakeDue(now)) {
+        EXPECT_EQ(chunk.key_begin, keys);
+        keys = chunk.key_end;
+        EXPECT_TRUE(keys == item.kv_new_len || (item.expected_len + keys) % 16 == 0) << keys;
+        if (!chunk.has_rows()) continue;
+        EXPECT_EQ(keys, item.kv_new_len) << "rows before their keys";
         const int64_t begin = work.q_start + chunk.row_begin;
         const int64_t end = work.q_start + chunk.row_end;
         EXPECT_TRUE(chunk.row_begin == 0 || begin % 16 == 0) << begin;
@@ -219,42 +256,47 @@ TEST_F(BatcherTest, DecodeRowsAreNeverCut) {
   Calibrate(kSecond, 1000);
   AttendWork& work = Add(16, 1000, Priority::kNormal, 17);
   EXPECT_EQ(work.lane, Lane::kBulk);
+  EXPECT_FALSE(batcher.TakeDue(now)[0].has_rows()) << "17 keys have used up the step's time";
   const std::vector<DueChunk>& due = batcher.TakeDue(now);
   ASSERT_EQ(due.size(), 1u);
   EXPECT_EQ(due[0].row_end, 16u);
   EXPECT_EQ(due[0].kv_head_end, kHeads);
 }
 
-TEST(CostModelTest, LearnsEachLaneApart) {
+TEST(CostModelTest, LearnsEachKindApart) {
   auto backend = test::CreateFakeBackend(std::make_shared<test::FakeDevice>());
   CostModel costs(backend.get());
   for (int i = 0; i < 50; ++i) {
-    costs.Observe(1e6, 0, 2 * kMillisecond);
-    costs.Observe(1e6, 1e6, 7 * kMillisecond);
+    costs.Observe({1e6, 0}, 2 * kMillisecond);
+    costs.Observe({1e6, 1e6}, 7 * kMillisecond);
+    costs.Observe({0, 0, 1e6}, 9 * kMillisecond);
+    costs.Observe({0, 1e5, 1e6}, 9 * kMillisecond + kMillisecond / 2);
+    costs.Observe({0, 1e6, 1e5}, 5 * kMillisecond + kMillisecond * 9 / 10);
   }
-  EXPECT_NEAR(double(costs.NanosOf(Lane::kDecode, 1e6)), 2e6, 1e4);
-  EXPECT_NEAR(double(costs.NanosOf(Lane::kBulk, 1e6)), 5e6, 1e5);
-  EXPECT_NEAR(costs.UnitsIn(Lane::kDecode, 2 * kMillisecond), 1e6, 1e4);
+  EXPECT_NEAR(double(costs.NanosOf(UnitKind::kDecode, 1e6)), 2e6, 1e4);
+  EXPECT_NEAR(double(costs.NanosOf(UnitKind::kPrefill, 1e6)), 5e6, 1e5);
+  EXPECT_NEAR(double(costs.NanosOf(UnitKind::kAppend, 1e6)), 9e6, 1e5);
+  EXPECT_NEAR(costs.UnitsIn(UnitKind::kDecode, 2 * kMillisecond), 1e6, 1e4);
 }
 
 TEST(CostModelTest, LaunchesWithoutTimeTeachNothing) {
   auto backend = test::CreateFakeBackend(std::make_shared<test::FakeDevice>());
   CostModel costs(backend.get());
-  const Nanos before = costs.NanosOf(Lane::kBulk, 1e6);
-  costs.Observe(0, 1e9, 0);
-  costs.Observe(0, 10, 10 * kMicrosecond);
-  EXPECT_EQ(costs.NanosOf(Lane::kBulk, 1e6), before);
+  const Nanos before = costs.NanosOf(UnitKind::kPrefill, 1e6);
+  costs.Observe({0, 1e9}, 0);
+  costs.Observe({0, 10}, 10 * kMicrosecond);
+  EXPECT_EQ(costs.NanosOf(UnitKind::kPrefill, 1e6), before);
 }
 
 TEST(CostModelTest, OneInterruptedLaunchIsSoonForgotten) {
   auto backend = test::CreateFakeBackend(std::make_shared<test::FakeDevice>());
   CostModel costs(backend.get());
-  for (int i = 0; i < 10; ++i) costs.Observe(1e4, 0, 100 * kMicrosecond);
-  costs.Observe(1e4, 0, kSecond);
-  EXPECT_LE(costs.NanosOf(Lane::kDecode, 1e4), 121 * kMicrosecond);
+  for (int i = 0; i < 10; ++i) costs.Observe({1e4, 0}, 100 * kMicrosecond);
+  costs.Observe({1e4, 0}, kSecond);
+  EXPECT_LE(costs.NanosOf(UnitKind::kDecode, 1e4), 121 * kMicrosecond);
   // Short launches correct an estimate that is too high, too.
-  for (int i = 0; i < 50; ++i) costs.Observe(1e4, 0, 10 * kMicrosecond);
-  EXPECT_LT(costs.NanosOf(Lane::kDecode, 1e4), 51 * kMicrosecond);
+  for (int i = 0; i < 50; ++i) costs.Observe({1e4, 0}, 10 * kMicrosecond);
+  EXPECT_LT(costs.NanosOf(UnitKind::kDecode, 1e4), 51 * kMicrosecond);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What the engine itself costs: nanoseconds per item for scheduling and building launches, and per
 // call from the queue to its answer, with a backend that computes nothing. Then how much a decode
-// step is delayed by a long prefill on the real CPU backend.
+// step is delayed by a long prefill, and by a long append in one message, on the real CPU backend.
 //
 //   engine_bench [--commit=…] [--quick]
 #include <algorithm>
@@ -236,19 +236,19 @@ void MeasureRoundTrip(uint32_t rounds) {
               "ns");
 }
 
-// p99 of one-token steps, alone or beside a prefill of `prompt` tokens on the CPU backend.
-double DecodeP99(uint32_t prompt, uint32_t rounds) {
-  Bench bench(CreateCpuBackend({}).value());
-  const std::vector<uint64_t> sequences = bench.Open(2);
+struct StepTimes {
+  double p99 = 0;  // ms
+  double largest = 0;
+};
+
+// One-token steps of all layers one after another, `rounds` of them or until `stop` says so.
+template <typename Stop>
+StepTimes TimeSteps(Bench& bench, uint64_t sequence, uint32_t rounds, uint32_t warm_up,
+                    const Stop& stop) {
   std::vector<std::pair<uint64_t, uint32_t>> step;
-  for (uint32_t layer = 0; layer < kLayers; ++layer) step.emplace_back(sequences[0], layer);
-  auto prefill = bench.Make(bench.Attend({{sequences[1], 0}}, 0, std::max(prompt, 1u)));
-  prefill->cancelled = std::make_shared<CancelFlag>(false);
-  const auto stop = prefill->cancelled;
-  if (prompt > 0) bench.Push(std::move(prefill));
-  bench.engine().Start();
+  for (uint32_t layer = 0; layer < kLayers; ++layer) step.emplace_back(sequence, layer);
   std::vector<double> millis;
-  for (uint32_t len = 0; len < rounds; ++len) {
+  for (uint32_t len = 0; len < rounds && !stop(); ++len) {
     auto call = bench.Make(bench.Attend(step, len));
     const uint64_t id = call->id;
     const Nanos began = Clock::Real().Now();
@@ -258,30 +258,70 @@ double DecodeP99(uint32_t prompt, uint32_t rounds) {
     }
     millis.push_back(static_cast<double>(Clock::Real().Now() - began) * 1e-6);
   }
-  const bool ran_beside = prompt == 0 || bench.engine().queue().load().items > 0;
-  ATTN_CHECK(ran_beside, "the prefill ended before the decode steps did");
-  stop->store(true);
-  bench.engine().Stop();
-  // The first steps find an engine that does not know the device's speed, or writes the prompt.
-  millis.erase(millis.begin(), millis.begin() + rounds / 10);
+  ATTN_CHECK(millis.size() > warm_up, "only ", millis.size(), " steps were measured");
+  millis.erase(millis.begin(), millis.begin() + warm_up);
   std::sort(millis.begin(), millis.end());
-  return millis[millis.size() * 99 / 100];
+  return {.p99 = millis[millis.size() * 99 / 100], .largest = millis.back()};
 }
 
-void MeasurePrefillDelay(uint32_t prompt, uint32_t rounds) {
-  const double alone = DecodeP99(0, rounds);
-  const double beside = DecodeP99(prompt, rounds);
+// Alone, or beside a prefill of `prompt` tokens on the CPU backend.
+StepTimes BesidePrefill(uint32_t prompt, uint32_t rounds) {
+  Bench bench(CreateCpuBackend({}).value());
+  const std::vector<uint64_t> sequences = bench.Open(2);
+  auto prefill = bench.Make(bench.Attend({{sequences[1], 0}}, 0, std::max(prompt, 1u)));
+  const auto cancelled = prefill->cancelled;
+  if (prompt > 0) bench.Push(std::move(prefill));
+  bench.engine().Start();
+  // The first steps find an engine that does not know the device's speed.
+  const StepTimes times = TimeSteps(bench, sequences[0], rounds, rounds / 10, [] { return false; });
+  const bool ran_beside = prompt == 0 || bench.engine().queue().load().items > 0;
+  ATTN_CHECK(ran_beside, "the prefill ended before the decode steps did");
+  cancelled->store(true);
+  bench.engine().Stop();
+  return times;
+}
+
+// Beside appends of `tokens` tokens without rows, each in one message, until `repeats` are done.
+StepTimes BesideAppends(uint32_t tokens, uint32_t repeats) {
+  Bench bench(CreateCpuBackend({}).value());
+  const std::vector<uint64_t> sequences = bench.Open(1 + repeats);
+  for (uint32_t i = 0; i < repeats; ++i) {
+    AttendCall append = bench.Attend({{sequences[1 + i], 0}}, 0, tokens);
+    append.items[0].q_len = 0;
+    append.total_q = 0;
+    append.q.clear();
+    bench.Push(bench.Make(std::move(append)));
+  }
+  bench.engine().Start();
+  const StepTimes times = TimeSteps(bench, sequences[0], UINT32_MAX, 0,
+                                    [&bench] { return bench.engine().queue().load().items == 0; });
+  bench.engine().Stop();
+  return times;
+}
+
+void ReportBeside(const std::string& what, const std::string& metric, double beside, double alone) {
   bench::Measurement measurement;
   measurement.bench = "engine";
-  measurement.shape = "4 one-token items, beside a " + std::to_string(prompt) +
-                      "-token prefill, chunk time 5 ms, fp32 8/2 heads D 64";
-  measurement.metric = "decode p99";
+  measurement.shape =
+      "4 one-token items, beside " + what + ", chunk time 5 ms, fp32 8/2 heads D 64";
+  measurement.metric = metric;
   measurement.value = beside;
   measurement.unit = "ms";
-  measurement.rival = "without the prefill";
+  measurement.rival = "alone";
   measurement.rival_value = alone;
   measurement.ratio = beside / alone;
   bench::Report(measurement);
+}
+
+void MeasureDecodeDelay(uint32_t tokens, uint32_t rounds, uint32_t appends) {
+  const StepTimes alone = BesidePrefill(0, rounds);
+  const StepTimes prefill = BesidePrefill(tokens, rounds);
+  ReportBeside("a " + std::to_string(tokens) + "-token prefill", "decode p99", prefill.p99,
+               alone.p99);
+  const StepTimes append = BesideAppends(tokens, appends);
+  const std::string what = "appends of " + std::to_string(tokens) + " tokens in one message each";
+  ReportBeside(what, "decode p99", append.p99, alone.p99);
+  ReportBeside(what, "slowest decode step", append.largest, alone.p99);
 }
 
 int Main(int argc, char** argv) {
@@ -293,7 +333,7 @@ int Main(int argc, char** argv) {
   MeasureScheduling(4, rounds);
   MeasureScheduling(1, rounds);
   MeasureRoundTrip(quick ? 100 : 20000);
-  MeasurePrefillDelay(quick ? 8192 : 131072, quick ? 20 : 500);
+  MeasureDecodeDelay(quick ? 8192 : 131072, quick ? 20 : 500, quick ? 2 : 4);
   return 0;
 }
 
