@@ -16,6 +16,7 @@
 #include "attention/cpu/kv_store.h"
 #include "attention/cpu/scratch.h"
 #include "attention/cpu/worker_pool.h"
+#include "attention/plan/entry_cost.h"
 #include "attention/plan/plan.h"
 #include "attention/score/lower.h"
 #include "attn/base/check.h"
@@ -100,17 +101,7 @@ class CpuBackend : public Backend {
   }
 
   Cost CostOf(const AttentionSpec& spec, const AttendEntry& entry) const override {
-    const score::VisibleRange range = score::RangeOf(spec, entry);
-    const double heads = entry.kv_head_end - entry.kv_head_begin;
-    const double dims = spec.head_dim_qk + spec.head_dim_v;
-    Cost cost;
-    if (entry.q_len == 0) return cost;
-    cost.attend_flops = 2 * dims * heads * spec.group_size() *
-                        static_cast<double>(range.PairsOf(entry.q_start, entry.q_len));
-    const score::Interval keys = range.KeysOfRows(entry.q_start, entry.q_start + entry.q_len - 1);
-    cost.moved_bytes = static_cast<double>(keys.size()) * heads * dims *
-                       static_cast<double>(SizeOf(spec.kv_dtype));
-    return cost;
+    return plan::CostOf(spec, entry);
   }
 
   int32_t prefill_cut_rows() const override { return kPrefillCutRows; }

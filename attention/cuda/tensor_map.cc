@@ -1,11 +1,9 @@
 #include "attention/cuda/tensor_map.h"
 
-#include <cuda_runtime_api.h>
-
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "attention/cuda/cuda_status.h"
+#include "attention/cuda/driver.h"
 #include "attention/cuda/tile/swizzle.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
@@ -15,17 +13,10 @@ namespace {
 
 using EncodeFunction = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's function, found at run time so that nothing links against the driver.
 absl::StatusOr<EncodeFunction> FindEncode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  ATTN_RETURN_IF_ERROR(ATTN_CUDA_STATUS(cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found)));
-  if (found != cudaDriverEntryPointSuccess) {
-    return MakeError(Reason::kUnsupported, "device",
-                     "the driver has no cuTensorMapEncodeTiled, want CUDA 12.0 or later");
-  }
-  return reinterpret_cast<EncodeFunction>(function);
+  EncodeFunction encode = nullptr;
+  ATTN_RETURN_IF_ERROR(FindDriverFunction("cuTensorMapEncodeTiled", 12000, &encode));
+  return encode;
 }
 
 // Promotion to 256 bytes of L2 costs decode 9 % (H200), so there is none.
@@ -40,10 +31,7 @@ absl::StatusOr<CUtensorMap> Encode(const void* base, int rank, const uint64_t* d
                 const_cast<void*>(base), dims, strides, box, element_strides,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    return MakeError(Reason::kInternal, "device",
-                     absl::StrCat("cuTensorMapEncodeTiled gave error ", static_cast<int>(result)));
-  }
+  ATTN_RETURN_IF_ERROR(StatusOfDriver(result, "cuTensorMapEncodeTiled"));
   return map;
 }
 

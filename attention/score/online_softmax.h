@@ -50,7 +50,8 @@ struct Finished {
 // join here, once per row. A row with neither keys nor sinks gets factor 0 and lse -inf.
 ATTN_HD inline Finished Finish(float max, float sum, float natural_scale, const float* sinks,
                                uint32_t num_sinks) {
-  const bool has_keys = max != kNoScore;
+  // A maximum may ignore NaN, the sum shows it.
+  const bool has_keys = max != kNoScore || sum != 0.0f;
   float top = has_keys ? max * natural_scale : kNoScore;
   if (num_sinks == 0) {
     if (!has_keys) return {};

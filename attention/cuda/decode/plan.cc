@@ -29,11 +29,24 @@ Extents ExtentsOf(const Extents& leaves, int extent_log2) {
           (leaves.last + (int64_t{1} << extent_log2) - 1) >> extent_log2};
 }
 
-// Log2 of the least aligned span that holds positions [first, last), last > first.
-int SpanLog2(int64_t first, int64_t last) {
+// Where the extents of a row stand in the tree of merges.
+struct Span {
   int log2 = 0;
-  while ((first >> log2) != ((last - 1) >> log2)) ++log2;
-  return log2;
+  int64_t first_position = 0;  // of the first extent
+};
+
+// The least span whose tree merges extents [first, last) as the tree over all positions does. A
+// missing sibling passes the other through, so that of the two halves only the ends that meet
+// count.
+Span SpanOf(int64_t first, int64_t last) {
+  int top = 0;
+  while ((first >> top) != ((last - 1) >> top)) ++top;
+  if (top == 0) return {};
+  const int64_t middle = ((last - 1) >> (top - 1)) << (top - 1);
+  const int64_t longest = std::max(middle - first, last - middle);
+  int half_log2 = 0;
+  while ((int64_t{1} << half_log2) < longest) ++half_log2;
+  return {half_log2 + 1, (int64_t{1} << half_log2) - (middle - first)};
 }
 
 // The least power of two that is not below value, at least 1.
@@ -122,13 +135,13 @@ struct Planner {
     CombineItem item;
     item.entry = entry;
     item.first_partial = first_partial;
-    const int span_log2 = SpanLog2(extents.first, extents.last);
-    ATTN_CHECK(span_log2 <= kMaxSpanLog2, extents.count(), " extents of one row");
-    item.span_log2 = static_cast<int16_t>(span_log2);
-    item.first_position = static_cast<int16_t>(extents.first & ((int64_t{1} << span_log2) - 1));
+    const Span span = SpanOf(extents.first, extents.last);
+    ATTN_CHECK(span.log2 <= kMaxSpanLog2, extents.count(), " extents of one row");
+    item.span_log2 = static_cast<int16_t>(span.log2);
+    item.first_position = static_cast<int16_t>(span.first_position);
     item.num_partials = static_cast<int16_t>(extents.count());
     item.row_block = static_cast<int16_t>(row_block);
-    if (span_log2 <= 3) {
+    if (span.log2 <= 3) {
       plan.combines.push_back(item);
       return;
     }

@@ -21,7 +21,7 @@
 namespace attn {
 
 // The pages of one layer group on one device: an address range reserved at full size, of which
-// slabs gain and lose their memory. Unless slabs are used all of it may be touched at any time.
+// slabs gain and lose their memory. A page may be used between CommitPages and ReleasePages.
 class KvStore {
  public:
   virtual ~KvStore() = default;

@@ -1,0 +1,48 @@
+// Everything one step on the device needs: pinned and device memory of fixed size, a stream, and
+// marks in it. Copies to the device, kernels, and copies back follow one another in the stream of a
+// slot; steps in different slots overlap but for their kernels, which run in order.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attention/cuda/backend/step_builder.h"
+#include "attention/cuda/device_buffer.h"
+#include "attention/cuda/stream.h"
+
+namespace attn::cuda {
+
+class StepSlot {
+ public:
+  // The device must be current here and in all other calls.
+  static absl::StatusOr<StepSlot> Create(const StepLimits& limits);
+
+  // Builds the step and queues it behind the kernels of `previous`, null if they are done. On an
+  // error part of it may be under way.
+  absl::Status Start(const StepContext& context, const Batch& batch, const StepPieces& pieces,
+                     const StepSlot* previous);
+  // Waits for the step and hands its results to those who asked.
+  absl::Status Finish();
+
+ private:
+  StepSlot(Stream stream, Event computed, Event done)
+      : stream_(std::move(stream)), computed_(std::move(computed)), done_(std::move(done)) {}
+  absl::Status QueueKernels(const StepContext& context);
+  absl::Status QueueAppends(const KvPool& pool);
+  absl::Status QueueDecode(const StepContext& context);
+  absl::Status QueueForward(const StepContext& context);
+
+  Stream stream_;
+  Event computed_;  // all kernels
+  Event done_;      // results are on the host
+  PinnedBuffer host_image_;
+  PinnedBuffer host_outputs_;
+  DeviceBuffer image_;
+  DeviceBuffer outputs_;
+  DeviceBuffer workspace_;  // of decode
+  DeviceBuffer next_item_;  // of forward: ForwardArgs::next_item
+  Step step_;
+};
+
+}  // namespace attn::cuda
