@@ -1,12 +1,10 @@
-// Every golden case: 54 are computed, by the reference and by the CPU backend, in all three dtypes
-// and with every page size and row class that applies; the other 30 need a field that does not
-// exist yet, and are listed with its name.
+// Every golden case: 54 are computed by the reference (and by backends, golden_backend_test.cc);
+// the other 30 need a field that does not exist yet, and are listed with its name.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "attention/reference/reference_attention.h"
@@ -150,47 +148,6 @@ TEST(GoldenTest, NaiveErrorsAreOfTheSizeThatTheFilesState) {
     EXPECT_GE(largest, ToleranceOf(stated, absmax) / 2) << file->stem;
   }
 }
-
-// The layouts that a golden problem is run with: every page size and row class that applies.
-std::vector<std::pair<uint32_t, Layout>> RunsOf(const GoldenProblem& golden) {
-  std::vector<std::pair<uint32_t, Layout>> runs;
-  const std::vector<uint32_t> page_sizes =
-      golden.has_page_size ? std::vector<uint32_t>{golden.problem.spec.page_size}
-                           : std::vector<uint32_t>{1, 8, 16, 48, 512};
-  bool fits_decode = true;
-  for (const CaseItem& item : golden.problem.items) {
-    fits_decode &= ClassOf(static_cast<uint32_t>(item.q_len)) == RowClass::kDecode;
-  }
-  for (const uint32_t page_size : page_sizes) {
-    runs.push_back({page_size, {.page_seed = page_size, .row_class = RowClass::kPrefill}});
-    if (fits_decode) {
-      runs.push_back({page_size, {.page_seed = page_size, .row_class = RowClass::kDecode}});
-    }
-    runs.push_back({page_size, {.append_piece = 5, .appends_in_same_launch = false}});
-  }
-  return runs;
-}
-
-class GoldenCpuTest : public ::testing::TestWithParam<DType> {};
-
-TEST_P(GoldenCpuTest, CpuBackendGivesTheGoldenAnswers) {
-  for (const GoldenFile* file : ComputedFiles()) {
-    GoldenProblem golden = MakeGoldenProblem(*file, GetParam());
-    for (const auto& [page_size, layout] : RunsOf(golden)) {
-      golden.problem.spec.page_size = page_size;
-      const auto outputs = RunOnBackend(CpuBackendOf(2), golden.problem, layout);
-      ASSERT_TRUE(outputs.ok()) << file->stem << " " << outputs.status();
-      for (size_t i = 0; i < golden.problem.items.size(); ++i) {
-        EXPECT_TRUE(IsWithinTolerance(golden.problem, i, golden.expected[i], (*outputs)[i]))
-            << file->stem << " page size " << page_size;
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(DTypes, GoldenCpuTest,
-                         ::testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
-                         [](const auto& test) { return std::string(NameOf(test.param)); });
 
 }  // namespace
 }  // namespace attn::test

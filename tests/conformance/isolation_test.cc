@@ -9,6 +9,7 @@
 #include "tests/support/attention_case.h"
 #include "tests/support/expect_reference.h"
 #include "tests/support/paged_run.h"
+#include "tests/support/tested_backend.h"
 #include "tests/support/tolerance.h"
 
 namespace attn::test {
@@ -16,12 +17,11 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 constexpr size_t kBadItem = 1;
 constexpr uint32_t kBadHead = 1;  // KV head
 
 std::vector<ItemOutput> MustRun(const Problem& problem, const Layout& layout = {}) {
-  auto outputs = RunOnBackend(CpuBackendOf(2), problem, layout);
+  auto outputs = RunOnBackend(*TestedBackends()[1], problem, layout);
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   return outputs.ok() ? *std::move(outputs) : std::vector<ItemOutput>(problem.items.size());
 }
@@ -29,7 +29,7 @@ std::vector<ItemOutput> MustRun(const Problem& problem, const Layout& layout = {
 // Three items, of which the middle one is spoilt: decode rows, then prefill rows.
 Problem Trio(DType dtype, int32_t q_len) {
   return MakeProblem(
-      BottomRightCase(SpecOf(6, 3, 64, dtype), {{3, 300}, {q_len, 700}, {20, 90}}, 77));
+      BottomRightCase(NarrowedSpec(6, 3, 64, dtype), {{3, 300}, {q_len, 700}, {20, 90}}, 77));
 }
 
 enum class Where { kQuery, kKey, kValue };
@@ -96,7 +96,7 @@ void ExpectOnlyTheGroupIsTouched(const Problem& problem, const std::vector<ItemO
 }
 
 TEST(IsolationTest, NanAndInfinityReachNoOtherSequenceAndNoOtherHeadGroup) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : TestedDTypes()) {
     for (const int32_t q_len : {4, 40}) {
       const Problem problem = Trio(dtype, q_len);
       const std::vector<ItemOutput> clean = MustRun(problem);
@@ -114,7 +114,7 @@ TEST(IsolationTest, NanAndInfinityReachNoOtherSequenceAndNoOtherHeadGroup) {
 
 TEST(IsolationTest, ANanThatARowSeesStaysVisible) {
   // pytorch/pytorch #141128: masking hid a NaN that was in a visible key.
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : TestedDTypes()) {
     for (const int32_t q_len : {4, 40}) {
       const Problem problem = Trio(dtype, q_len);
       const size_t last_row = static_cast<size_t>(q_len) - 1;
@@ -137,7 +137,7 @@ TEST(IsolationTest, ANanThatARowSeesStaysVisible) {
 }
 
 TEST(IsolationTest, ANanQueryReachesNoOtherRowAndNoOtherHead) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : TestedDTypes()) {
     for (const int32_t q_len : {16, 40}) {
       const Problem problem = Trio(dtype, q_len);
       const std::vector<ItemOutput> clean = MustRun(problem);
@@ -158,16 +158,16 @@ TEST(IsolationTest, ANanQueryReachesNoOtherRowAndNoOtherHead) {
 
 TEST(IsolationTest, RowsWhoseKeyTilesDoNotHoldTheBadKeyStayClean) {
   // Causal rows up to 600 and a bad key at 1100: far beyond any tile of 256 keys they touch.
-  for (const DType dtype : kDTypes) {
-    AttentionCase two_halves = BottomRightCase(SpecOf(2, 2, 64, dtype), {{40, 1200}}, 5);
+  for (const DType dtype : TestedDTypes()) {
+    AttentionCase two_halves = BottomRightCase(NarrowedSpec(2, 2, 64, dtype), {{40, 1200}}, 5);
     two_halves.items[0].q_start = 560;
     const Problem problem = MakeProblem(two_halves);
     const std::vector<ItemOutput> clean = MustRun(problem);
     for (const float value : {kNan, kInfinity}) {
       Problem spoilt = problem;
       for (uint32_t head = 0; head < 2; ++head) {
-        FillVector(spoilt, spoilt.tensors[0].k, 2, 64, 1100, head, value);
-        FillVector(spoilt, spoilt.tensors[0].v, 2, 64, 1100, head, value);
+        FillVector(spoilt, spoilt.tensors[0].k, 2, problem.spec.head_dim_qk, 1100, head, value);
+        FillVector(spoilt, spoilt.tensors[0].v, 2, problem.spec.head_dim_v, 1100, head, value);
       }
       EXPECT_TRUE(MustRun(spoilt)[0] == clean[0]);
     }
@@ -176,9 +176,9 @@ TEST(IsolationTest, RowsWhoseKeyTilesDoNotHoldTheBadKeyStayClean) {
 
 TEST(IsolationTest, KeysOutsideTheWindowStayHarmlessATileAway) {
   // vllm-project/vllm #29998, #26480: pages before the window held NaN and were multiplied by 0.
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : TestedDTypes()) {
     for (const int32_t q_len : {1, 64}) {
-      AttentionSpec spec = SpecOf(4, 2, 64, dtype);
+      AttentionSpec spec = NarrowedSpec(4, 2, 64, dtype);
       spec.score.window.left = 127;
       spec.score.window.right = 0;
       const Problem problem = MakeProblem(BottomRightCase(spec, {{q_len, 5000}}, 20));
@@ -188,18 +188,18 @@ TEST(IsolationTest, KeysOutsideTheWindowStayHarmlessATileAway) {
       const int64_t first_of_its_tile = first_seen / 256 * 256;
       for (int64_t key = 0; key < first_of_its_tile; ++key) {
         for (uint32_t head = 0; head < 2; ++head) {
-          FillVector(spoilt, spoilt.tensors[0].k, 2, 64, key, head, kNan);
-          FillVector(spoilt, spoilt.tensors[0].v, 2, 64, key, head, kNan);
+          FillVector(spoilt, spoilt.tensors[0].k, 2, spec.head_dim_qk, key, head, kNan);
+          FillVector(spoilt, spoilt.tensors[0].v, 2, spec.head_dim_v, key, head, kNan);
         }
       }
       EXPECT_TRUE(MustRun(spoilt)[0] == clean[0]) << q_len;
-      ExpectReference(problem);
+      ExpectReference(*TestedBackends()[1], problem);
     }
   }
 }
 
 TEST(IsolationTest, InfiniteLogitsEndAndTouchOnlyTheirRows) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : TestedDTypes()) {
     Problem problem = Trio(dtype, 40);
     const std::vector<ItemOutput> clean = MustRun(problem);
     FillTensor(problem, problem.tensors[kBadItem].q, kInfinity);
@@ -213,9 +213,9 @@ TEST(IsolationTest, InfiniteLogitsEndAndTouchOnlyTheirRows) {
 
 TEST(IsolationTest, ALaunchAfterANanLaunchIsAsOnAFreshBackend) {
   // flashinfer-ai/flashinfer #1046: clean launches after one with NaN data were wrong.
-  for (const DType dtype : kDTypes) {
-    const Problem clean =
-        MakeProblem(BottomRightCase(SpecOf(8, 2, 64, dtype), {{1, 33}, {1, 11}, {40, 600}}, 3));
+  for (const DType dtype : TestedDTypes()) {
+    const Problem clean = MakeProblem(
+        BottomRightCase(NarrowedSpec(8, 2, 64, dtype), {{1, 33}, {1, 11}, {40, 600}}, 3));
     const std::vector<ItemOutput> before = MustRun(clean);
     Problem bad = clean;
     for (ItemTensors& tensors : bad.tensors) {
@@ -229,39 +229,13 @@ TEST(IsolationTest, ALaunchAfterANanLaunchIsAsOnAFreshBackend) {
   }
 }
 
-TEST(IsolationTest, HalfPrecisionOverflowOnAppendBecomesInfinity) {
-  AttentionSpec spec = SpecOf(2, 1, 16, DType::kFloat32);
-  spec.kv_dtype = DType::kFloat16;
-  Problem problem = MakeProblem(BottomRightCase(spec, {{1, 5}}, 9));
-  FillVector(problem, problem.tensors[0].v, 1, 16, 2, 0, 70000.0f);
-  SetElement(problem, problem.tensors[0].v, 2 * 16 + 3, -65520.0f);
-  SetElement(problem, problem.tensors[0].v, 2 * 16 + 4, 65519.0f);
-  const std::vector<ItemOutput> got = MustRun(problem);
-  const std::vector<double> out = got[0].OutAsDoubles(DType::kFloat32);
-  EXPECT_EQ(out[0], kInfinity);
-  EXPECT_EQ(out[3], -kInfinity);
-  EXPECT_TRUE(std::isfinite(out[4]));
-  EXPECT_TRUE(IsWithinTolerance(problem, 0, ExpectedOf(problem, 0), got[0]));
-}
-
-TEST(IsolationTest, KeysAndValuesAreRoundedOnceToTheCacheDtypeForTheAppendingRowsToo) {
-  for (const DType kv_dtype : {DType::kBFloat16, DType::kFloat16}) {
-    AttentionSpec spec = SpecOf(1, 1, 8, DType::kFloat32);
-    spec.kv_dtype = kv_dtype;
-    Problem problem = MakeProblem(BottomRightCase(spec, {{1, 1}}, 9));
-    FillTensor(problem, problem.tensors[0].v, 1.0009f);  // between two values of either type
-    const std::vector<double> out = MustRun(problem)[0].OutAsDoubles(DType::kFloat32);
-    for (const double value : out) EXPECT_EQ(value, RoundTo(kv_dtype, 1.0009f));
-  }
-}
-
 TEST(IsolationTest, SubnormalInputsAreWithinTolerance) {
-  for (const DType dtype : kDTypes) {
-    AttentionCase tiny = BottomRightCase(SpecOf(4, 2, 64, dtype), {{1, 300}, {30, 70}}, 8);
+  for (const DType dtype : TestedDTypes()) {
+    AttentionCase tiny = BottomRightCase(NarrowedSpec(4, 2, 64, dtype), {{1, 300}, {30, 70}}, 8);
     tiny.values = Values::kTiny;
-    ExpectReference(tiny);
+    ExpectReference(*TestedBackends()[1], MakeProblem(tiny));
     for (CaseItem& item : tiny.items) item.out_dtype = DType::kFloat32;
-    ExpectReference(tiny);
+    ExpectReference(*TestedBackends()[1], MakeProblem(tiny));
   }
 }
 

@@ -150,13 +150,14 @@ void AddItemFeatures(const AttentionSpec& spec, const CaseItem& item,
 
 }  // namespace
 
-AttentionCase RandomCase(uint64_t seed) {
+AttentionCase RandomCase(uint64_t seed, NarrowSpec narrow) {
   Random random(seed);
   AttentionCase result;
   result.seed = seed;
   result.values = random.OneOf({Values::kNormal, Values::kNormal, Values::kNormal, Values::kNormal,
                                 Values::kHuge, Values::kTiny});
   DrawGeometry(random, result.spec);
+  narrow(result.spec);
   DrawScore(random, result.spec, result.values, result.spec.score);
   const int64_t num_items = random.OneOf({1, 2, 3, 5});
   for (int64_t i = 0; i < num_items; ++i) {
@@ -198,11 +199,11 @@ std::vector<std::string> FeaturesOf(const AttentionCase& attention_case) {
   return features;
 }
 
-PairwiseCases SelectPairwise(uint64_t first_seed, int num_candidates) {
+PairwiseCases SelectPairwise(uint64_t first_seed, int num_candidates, NarrowSpec narrow) {
   PairwiseCases selected;
   std::set<std::pair<std::string, std::string>> seen;
   for (int i = 0; i < num_candidates; ++i) {
-    AttentionCase candidate = RandomCase(first_seed + static_cast<uint64_t>(i));
+    AttentionCase candidate = RandomCase(first_seed + static_cast<uint64_t>(i), narrow);
     const std::vector<std::string> features = FeaturesOf(candidate);
     const size_t seen_before = seen.size();
     for (size_t a = 0; a < features.size(); ++a) {

@@ -9,8 +9,12 @@
 
 namespace attn::test {
 
-// The same case for the same seed.
-AttentionCase RandomCase(uint64_t seed);
+// Changes a spec to one that a backend supports.
+using NarrowSpec = void (*)(AttentionSpec&);
+inline void KeepSpec(AttentionSpec&) {}
+
+// The same case for the same seed, of specs as `narrow` leaves them.
+AttentionCase RandomCase(uint64_t seed, NarrowSpec narrow = KeepSpec);
 
 // What a case exercises, as "axis=value": "group=3", "kv_len=page+1", "window=left".
 std::vector<std::string> FeaturesOf(const AttentionCase& attention_case);
@@ -22,6 +26,6 @@ struct PairwiseCases {
 
 // Draws `num_candidates` cases from seeds `first_seed` and up and keeps those that show a pair of
 // features no case before has shown.
-PairwiseCases SelectPairwise(uint64_t first_seed, int num_candidates);
+PairwiseCases SelectPairwise(uint64_t first_seed, int num_candidates, NarrowSpec narrow = KeepSpec);
 
 }  // namespace attn::test

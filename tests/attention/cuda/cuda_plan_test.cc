@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -104,6 +105,40 @@ TEST(DecodePlanTest, CombinesCoverEveryPartialRowOnce) {
   for (const auto& [row, times] : rows) EXPECT_EQ(times, 1);
   // 4 extents of one block; 274 extents of a block of 8 rows and one of 7.
   EXPECT_EQ(rows.size(), 4u * 8 + 274u * 15);
+}
+
+// The merges of extents [first, last) in an aligned span, written out: "(3 4)"; a missing sibling
+// passes the other through. `shift` is taken off every number.
+std::string Merges(int64_t begin, int64_t length, int64_t first, int64_t last, int64_t shift) {
+  if (begin + length <= first || begin >= last) return "";
+  if (length == 1) return std::to_string(begin - shift);
+  const std::string left = Merges(begin, length / 2, first, last, shift);
+  const std::string right = Merges(begin + length / 2, length / 2, first, last, shift);
+  if (left.empty() || right.empty()) return left + right;
+  return "(" + left + " " + right + ")";
+}
+
+TEST(DecodePlanTest, ShortSpansMergeLikeTheTreeOverAllPositions) {
+  std::mt19937_64 random(17);
+  for (int i = 0; i < 400; ++i) {
+    // Windows across the borders of large powers of two among them.
+    LaunchScore score;
+    score.left = 256 * static_cast<int64_t>(random() % 40) + 300;
+    const int64_t border = int64_t{1} << (10 + random() % 11);
+    const int64_t last_key =
+        std::max<int64_t>(600, border + static_cast<int64_t>(random() % 8000) - 2000);
+    const std::vector<EntryRecord> entries = {Entry(1, static_cast<int32_t>(last_key))};
+    const DecodePlan plan = PlanDecodeWithExtent(kPool, score, 2, entries, 0);
+    ASSERT_FALSE(plan.combines.empty());
+    const CombineItem& item = plan.combines[0];
+    EXPECT_LE(item.span_log2, 7) << "the span grows with the window only";
+    const int64_t first = std::max<int64_t>(0, last_key - 1 - score.left) / kLeafKeys;
+    const int64_t last = (last_key + kLeafKeys - 1) / kLeafKeys;
+    ASSERT_EQ(item.num_partials, last - first);
+    EXPECT_EQ(Merges(0, 1 << item.span_log2, item.first_position,
+                     item.first_position + item.num_partials, item.first_position),
+              Merges(0, int64_t{1} << 20, first, last, first));
+  }
 }
 
 TEST(DecodePlanTest, FewRowsGetShortExtentsAndManyLongOnes) {
