@@ -93,6 +93,8 @@ const std::vector<NumberFlag>& NumberFlags() {
                 kMillisecond),
       ATTN_FLAG("linger-ms", "a drain refuses new calls this long before it closes connections", 0,
                 60'000, false, linger, kMillisecond),
+      ATTN_FLAG("unread-ms", "a drain cancels streams whose client takes no answer for this long",
+                1, 3'600'000, false, unread_time, kMillisecond),
       ATTN_FLAG("stall-ms", "work without a step for this long is reported as NOT_SERVING", 100,
                 3'600'000, false, stall_time, kMillisecond),
   };

@@ -21,6 +21,9 @@ struct ServerOptions {
   // A drain refuses new calls (DRAINING) for this long at least before it closes connections: a
   // call that meets a closing one ends CANCELLED, which tells a client nothing.
   Nanos linger = 200 * kMillisecond;
+  // When a drain has nothing else left to wait for, a stream whose client takes no answer for this
+  // long is cancelled: it would hold up the end until `grace` has passed.
+  Nanos unread_time = kSecond;
   // The data path is NOT_SERVING when work waits this long without a step.
   Nanos stall_time = 10 * kSecond;
   EngineOptions engine;

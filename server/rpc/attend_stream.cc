@@ -42,16 +42,16 @@ class AttendStream::Origin final : public CallOrigin {
   Nanos input = 0;  // time spent on decoding
 };
 
-AttendStream* AttendStream::Start(RpcContext* context) {
-  auto stream = std::make_shared<AttendStream>(context);
+AttendStream* AttendStream::Start(RpcContext* context, grpc::CallbackServerContext* rpc) {
+  auto stream = std::make_shared<AttendStream>(context, rpc);
   context->streams.Add(stream);
   if (context->gate.closed()) stream->EndForDrain();  // the drain may have passed already
   stream->Pump();
   return stream.get();
 }
 
-AttendStream::AttendStream(RpcContext* context)
-    : context_(context), arena_(ArenaIn(&arena_block_)) {}
+AttendStream::AttendStream(RpcContext* context, grpc::CallbackServerContext* rpc)
+    : context_(context), rpc_(rpc), arena_(ArenaIn(&arena_block_)) {}
 
 // --------------------------------------------------------------------------------------- reading
 
@@ -212,6 +212,7 @@ void AttendStream::OnWriteDone(bool ok) {
   {
     const std::lock_guard lock(mutex_);
     write_started_ = false;
+    ++num_writes_ended_;
     Release(writing_.slot);
     if (!ok) {
       for (const Outgoing& dropped : outgoing_) Release(dropped.slot);
@@ -336,6 +337,22 @@ void AttendStream::EndForDrain() {
   {
     const std::lock_guard lock(mutex_);
     draining_ = true;
+    num_writes_seen_ = num_writes_ended_;
+  }
+  Pump();
+}
+
+void AttendStream::CancelIfUnread() {
+  {
+    const std::lock_guard lock(mutex_);
+    const bool took_one = std::exchange(num_writes_seen_, num_writes_ended_) != num_writes_ended_;
+    if (took_one || finished_ || !write_started_) return;
+    ++starting_;  // the stream cannot finish, so its context stays
+  }
+  rpc_->TryCancel();
+  {
+    const std::lock_guard lock(mutex_);
+    --starting_;
   }
   Pump();
 }

@@ -35,8 +35,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
                            public DrainableStream,
                            public std::enable_shared_from_this<AttendStream> {
  public:
-  static AttendStream* Start(RpcContext* context);
-  explicit AttendStream(RpcContext* context);
+  static AttendStream* Start(RpcContext* context, grpc::CallbackServerContext* rpc);
+  AttendStream(RpcContext* context, grpc::CallbackServerContext* rpc);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -45,6 +45,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   void AnnounceDrain() override;
   void EndForDrain() override;
+  void CancelIfUnread() override;
 
  private:
   class Origin;
@@ -85,6 +86,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void FinishNow();
 
   RpcContext* const context_;
+  grpc::CallbackServerContext* const rpc_;  // until the stream is finished
   const std::shared_ptr<StreamScope> scope_ = std::make_shared<StreamScope>();
   std::atomic<bool> flow_due_{true};
 
@@ -108,7 +110,9 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool cancelled_ = false;
   bool draining_ = false;  // end as soon as nothing is in flight
   bool finished_ = false;
-  int starting_ = 0;  // operations decided on under mutex_ and not yet passed to gRPC
+  uint64_t num_writes_ended_ = 0;
+  uint64_t num_writes_seen_ = 0;  // of them, when a drain looked last
+  int starting_ = 0;              // operations decided on under mutex_ and not yet passed to gRPC
   std::optional<absl::Status> protocol_error_;
 };
 

@@ -20,8 +20,7 @@ struct WireLimits {
   uint32_t max_layers = 4096;
   uint32_t max_heads = 65536;
   uint32_t max_head_dim = 4096;
-  // Pages of no backend are longer; GetServerInfo.page_sizes tells which this one takes.
-  uint32_t max_page_size = 512;
+  uint32_t max_page_size = 512;  // GetServerInfo.page_sizes: those up to here that the device takes
   uint32_t max_sink_logits_per_head = 1024;
   uint32_t max_owner_bytes = 256;
   uint32_t max_content_tag_bytes = 4096;

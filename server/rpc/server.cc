@@ -168,6 +168,15 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
+// Streams that have all their answers end now, and what closes with them is closed.
+void Server::EndStreams(std::chrono::steady_clock::time_point deadline) {
+  for (const auto& stream : context_.streams.All()) stream->EndForDrain();
+  while (!context_.streams.WaitUntilEmpty(std::min(After(options_.unread_time), deadline))) {
+    if (std::chrono::steady_clock::now() >= deadline) return;
+    for (const auto& stream : context_.streams.All()) stream->CancelIfUnread();
+  }
+}
+
 void Server::Drain() {
   if (std::exchange(drained_, true)) return;
   const auto deadline = After(options_.grace);
@@ -177,9 +186,7 @@ void Server::Drain() {
   context_.gate.Close();
   for (const auto& stream : context_.streams.All()) stream->AnnounceDrain();
   context_.gate.WaitUntilIdle(deadline);
-  // Streams that have all their answers end now, and what closes with them is closed.
-  for (const auto& stream : context_.streams.All()) stream->EndForDrain();
-  context_.streams.WaitUntilEmpty(deadline);
+  EndStreams(deadline);
   engine_.Stop();
   completion_.Stop();
   if (grpc_server_ != nullptr) {

@@ -9,6 +9,7 @@
 
 #include <grpcpp/server.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -49,6 +50,7 @@ class Server {
   absl::Status DeclareModels(const std::string& models_file);
   absl::Status Declare(v1::ModelSpec spec, absl::string_view path);
   absl::Status Listen();
+  void EndStreams(std::chrono::steady_clock::time_point deadline);
 
   const ServerOptions options_;
   ModelRegistry registry_;

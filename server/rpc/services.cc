@@ -78,8 +78,8 @@ grpc::ServerUnaryReactor* AttentionService::Compute(Rpc* rpc, const Bytes* reque
   return AnswerAtOnce<ComputeMethod>(*context_, rpc, request, response);
 }
 
-grpc::ServerBidiReactor<Bytes, Bytes>* AttentionService::AttendStream(Rpc*) {
-  return server::AttendStream::Start(context_);
+grpc::ServerBidiReactor<Bytes, Bytes>* AttentionService::AttendStream(Rpc* rpc) {
+  return server::AttendStream::Start(context_, rpc);
 }
 
 }  // namespace attn::server

@@ -18,6 +18,9 @@ class DrainableStream {
   virtual void AnnounceDrain() = 0;
   // Ends the stream once everything in flight has been answered. Any thread.
   virtual void EndForDrain() = 0;
+  // Cancels the stream if none of its writes has ended since the last call, or since EndForDrain.
+  // REQUIRES: EndForDrain was called and nothing is in flight. Any thread.
+  virtual void CancelIfUnread() = 0;
 };
 
 // Any thread. A leaf lock: no stream is called under it.

@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
+using Stream = grpc::ClientReaderWriter<v1::AttendStreamRequest, v1::AttendStreamResponse>;
 
 v1::OpenSequencesResponse OpenWithLease(TestServer& server, uint32_t lease_ms) {
   v1::OpenSequencesRequest request;
@@ -241,9 +242,7 @@ TEST(SurvivalTest, ADrainUnderLoadAnswersWhatWasAcceptedAndLosesNoReply) {
 TEST(SurvivalTest, ADrainTellsIdleStreamsAndEndsThem) {
   TestServer server;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<
-      std::unique_ptr<grpc::ClientReaderWriter<v1::AttendStreamRequest, v1::AttendStreamResponse>>>
-      streams;
+  std::vector<std::unique_ptr<Stream>> streams;
   v1::AttendStreamResponse response;
   for (int i = 0; i < 100; ++i) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
@@ -268,6 +267,52 @@ TEST(SurvivalTest, ADrainTellsIdleStreamsAndEndsThem) {
     EXPECT_EQ(detail.reason(), v1::REASON_DRAINING);
     EXPECT_GT(detail.retry_after_ms(), 0u);
   }
+}
+
+// Reads of 200 rows each, 50 KiB a request: more than the transport takes from us unread.
+void WriteReads(Stream& stream, uint64_t sequence, Random& random, int count) {
+  const Step read{.sequence = sequence, .q = RandomRows(random, 200, kQHeads)};
+  v1::AttendStreamRequest message;
+  *message.mutable_attend() = MakeRequest({read});
+  for (int request = 1; request <= count; ++request) {
+    message.set_request_id(static_cast<uint64_t>(request));
+    ASSERT_TRUE(stream.Write(message));
+  }
+}
+
+TEST(SurvivalTest, ADrainDoesNotWaitForAClientThatNeverReads) {
+  server::ServerOptions options = TestOptions();
+  options.grace = 60 * kSecond;
+  options.unread_time = 500 * kMillisecond;
+  TestServer server(options);
+  Random random(60);
+  const uint64_t id = server.OpenOne();
+  const auto& completed = server.server().engine().stats().calls_completed;
+  const uint64_t before = completed.value();
+  Stubs lazy(server.server().address());
+  grpc::ClientContext lazy_context;
+  const auto unread = lazy.attention->AttendStream(&lazy_context);
+  WriteReads(*unread, id, random, 40);
+  grpc::ClientContext context;
+  const auto stream = server.stubs().attention->AttendStream(&context);
+  WriteReads(*stream, id, random, 40);
+  while (completed.value() < before + 80) std::this_thread::yield();
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread drain([&server] { server.server().Drain(); });
+  // A client that reads gets everything, though it takes longer than that time in all.
+  v1::AttendStreamResponse response;
+  int answers = 0;
+  while (stream->Read(&response)) {
+    answers += response.has_attend();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(answers, 40);
+  drain.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  while (unread->Read(&response)) {
+  }
+  EXPECT_THAT(unread->Finish().error_code(), AnyOf(grpc::CANCELLED, grpc::UNAVAILABLE));
 }
 
 TEST(SurvivalTest, ADrainEndsCallsThatTheDeviceHoldsUp) {
