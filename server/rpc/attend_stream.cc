@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
@@ -15,7 +16,8 @@
 namespace attn::server {
 namespace {
 
-google::protobuf::ArenaOptions ArenaIn(std::array<char, 4096>* block) {
+template <size_t size>
+google::protobuf::ArenaOptions ArenaIn(std::array<char, size>* block) {
   google::protobuf::ArenaOptions options;
   options.initial_block = block->data();
   options.initial_block_size = block->size();
@@ -30,6 +32,7 @@ class AttendStream::Origin final : public CallOrigin {
   Origin(std::shared_ptr<AttendStream> stream, uint64_t id, size_t bytes)
       : stream_(std::move(stream)), request_id(id), slot{1, bytes} {}
   void Answer(std::unique_ptr<Call> call) override { stream_->Answer(*this, std::move(call)); }
+  uint64_t connection() const override { return stream_->connection_; }
 
  private:
   const std::shared_ptr<AttendStream> stream_;
@@ -37,7 +40,7 @@ class AttendStream::Origin final : public CallOrigin {
  public:
   const uint64_t request_id;
   const Slot slot;
-  const std::shared_ptr<CancelFlag> cancelled = std::make_shared<CancelFlag>(false);
+  CancelFlag cancelled{false};
   std::vector<RefusedItem> refused;
   Nanos input = 0;  // time spent on decoding
 };
@@ -51,7 +54,10 @@ AttendStream* AttendStream::Start(RpcContext* context, grpc::CallbackServerConte
 }
 
 AttendStream::AttendStream(RpcContext* context, grpc::CallbackServerContext* rpc)
-    : context_(context), rpc_(rpc), arena_(ArenaIn(&arena_block_)) {}
+    : context_(context),
+      rpc_(rpc),
+      connection_(absl::HashOf(rpc->peer())),
+      arena_(ArenaIn(&arena_block_)) {}
 
 // --------------------------------------------------------------------------------------- reading
 
@@ -101,8 +107,8 @@ absl::Status AttendStream::Admit(v1::AttendStreamRequest* request, size_t bytes,
     const std::lock_guard lock(mutex_);
     ATTN_RETURN_IF_ERROR(CheckRequestId(origin->request_id));
     if (!context_->gate.Enter()) return DrainingError();
-    origin->cancelled->store(cancelled_, std::memory_order_relaxed);
-    in_flight_.emplace(origin->request_id, origin->cancelled);
+    origin->cancelled.store(cancelled_, std::memory_order_relaxed);
+    in_flight_.emplace(origin->request_id, origin);
     used_.requests += origin->slot.requests;
     used_.bytes += origin->slot.bytes;
   }
@@ -130,10 +136,10 @@ absl::Status AttendStream::Submit(v1::AttendStreamRequest* request,
   origin->refused = std::move(decoded.refused);
   origin->input = context_->clock->Now() - arrival;
   std::unique_ptr<Call> call =
-      context_->MakeCall(std::move(decoded.request), std::shared_ptr<CallOrigin>(origin));
+      context_->MakeCall(std::move(decoded.request), std::shared_ptr<CallOrigin>(origin),
+                         std::shared_ptr<CancelFlag>(origin, &origin->cancelled));
   call->stream = scope_;
   call->arrival = arrival;
-  call->cancelled = origin->cancelled;
   if (request->timeout_us() != 0) {
     call->deadline = arrival + request->timeout_us() * kMicrosecond;
   }
@@ -153,7 +159,7 @@ absl::Status AttendStream::CancelRequests(const v1::AttendStreamRequest& request
     ATTN_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
     for (const uint64_t id : request.cancel().request_ids()) {
       const auto it = in_flight_.find(id);
-      if (it != in_flight_.end()) it->second->store(true, std::memory_order_release);
+      if (it != in_flight_.end()) it->second->cancelled.store(true, std::memory_order_release);
     }
   }
   context_->engine->queue().Poke();
@@ -164,7 +170,9 @@ absl::Status AttendStream::CancelRequests(const v1::AttendStreamRequest& request
 // --------------------------------------------------------------------------------------- writing
 
 void AttendStream::Answer(const Origin& origin, std::unique_ptr<Call> call) {
-  v1::AttendStreamResponse response;
+  alignas(8) std::array<char, 1024> block;
+  google::protobuf::Arena arena(ArenaIn(&block));
+  auto& response = *google::protobuf::Arena::CreateMessage<v1::AttendStreamResponse>(&arena);
   response.set_request_id(origin.request_id);
   if (call->status.ok()) {
     const Nanos begin = context_->clock->Now();
@@ -316,7 +324,9 @@ void AttendStream::OnCancel() {
   {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
-    for (const auto& [id, flag] : in_flight_) flag->store(true, std::memory_order_release);
+    for (const auto& [id, origin] : in_flight_) {
+      origin->cancelled.store(true, std::memory_order_release);
+    }
     for (const Outgoing& dropped : outgoing_) Release(dropped.slot);
     outgoing_.clear();
   }

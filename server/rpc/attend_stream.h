@@ -87,12 +87,13 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   RpcContext* const context_;
   grpc::CallbackServerContext* const rpc_;  // until the stream is finished
+  const uint64_t connection_;               // equal for streams of one connection
   const std::shared_ptr<StreamScope> scope_ = std::make_shared<StreamScope>();
   std::atomic<bool> flow_due_{true};
 
   // Of the one reaction that reads.
   AliasNotes aliases_;
-  std::array<char, 4096> arena_block_;
+  alignas(8) std::array<char, 4096> arena_block_;
   google::protobuf::Arena arena_;
   grpc::ByteBuffer incoming_;
 
@@ -100,7 +101,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   Outgoing writing_;
 
   std::mutex mutex_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<CancelFlag>> in_flight_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Origin>> in_flight_;  // until answered
   Slot used_;
   std::deque<Outgoing> outgoing_;
   bool read_started_ = false;  // until its message has been handled

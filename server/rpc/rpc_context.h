@@ -34,12 +34,16 @@ struct RpcContext {
     return {limits, *registry, server_epoch, aliases};
   }
   // A call that will come back to `origin` through the completion thread.
-  std::unique_ptr<Call> MakeCall(Request request, std::shared_ptr<void> origin) const {
-    auto call = std::make_unique<Call>();
-    call->request = std::move(request);
-    call->origin = std::move(origin);
-    call->sink = completion;
-    return call;
+  std::unique_ptr<Call> MakeCall(
+      Request request, std::shared_ptr<void> origin,
+      std::shared_ptr<CancelFlag> cancelled = std::make_shared<CancelFlag>(false)) const {
+    return std::unique_ptr<Call>(new Call{.request = std::move(request),
+                                          .stream = nullptr,
+                                          .cancelled = std::move(cancelled),
+                                          .sink = completion,
+                                          .origin = std::move(origin),
+                                          .status = absl::OkStatus(),
+                                          .result = {}});
   }
 };
 

@@ -69,11 +69,10 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
     if (!decoded.ok()) return std::move(decoded).status();
     refused_ = std::move(decoded->refused);
     input_ = decoded->input;
-    std::unique_ptr<Call> call =
-        context_->MakeCall(std::move(decoded->request), {std::shared_ptr<void>(), AsOrigin()});
+    std::unique_ptr<Call> call = context_->MakeCall(
+        std::move(decoded->request), {std::shared_ptr<void>(), AsOrigin()}, cancelled_);
     call->arrival = context_->clock->Now();
     call->deadline = DeadlineOf(rpc, *context_->clock);
-    call->cancelled = cancelled_;
     return context_->engine->queue().Push(std::move(call));
   }
 
