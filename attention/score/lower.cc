@@ -11,6 +11,8 @@
 
 namespace attn::score {
 
+static_assert(kPositionLimit == kUnbounded, "a side without a limit reaches past every position");
+
 VisibleRange RangeOf(const AttentionSpec& spec, const AttendEntry& entry) {
   const WindowSpec& window = spec.score.window;
   VisibleRange range;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,11 @@ namespace attn::server {
 namespace {
 
 constexpr char kSequenceField[] = "sequence_ids";
+
+// What a request can say of positions and lengths are 32-bit numbers, in whatever sum.
+static_assert(std::is_same_v<decltype(AttendItem::q_start), std::optional<uint32_t>> &&
+              std::is_same_v<decltype(AttendItem::q_len), uint32_t>);
+static_assert(int64_t{2} * std::numeric_limits<uint32_t>::max() < kPositionLimit);
 
 void FillWithNan(DType dtype, char* data, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {

@@ -30,13 +30,18 @@ constexpr RowClass ClassOf(uint32_t item_q_len) {
   return item_q_len <= kMaxDecodeRows ? RowClass::kDecode : RowClass::kPrefill;
 }
 
+// Positions of query rows lie strictly between -kPositionLimit and kPositionLimit, so that adding
+// or taking off a window never overflows. Launch does not look: whoever makes entries makes sure.
+inline constexpr int64_t kPositionLimit = int64_t{1} << 60;
+
 // Query rows of one item, or a part of them. Pointers may have any alignment.
 struct AttendEntry {
   const void* q = nullptr;  // [q_len, num_q_heads, head_dim_qk], activation dtype
   void* out = nullptr;      // [q_len, num_q_heads, head_dim_v], out_dtype
   float* lse = nullptr;     // [q_len, num_q_heads] or null
   PageList pages;
-  int64_t q_start = 0;  // absolute position of the first row; may be negative or beyond the keys
+  // Absolute position of the first row; may be negative or beyond the keys, see kPositionLimit.
+  int64_t q_start = 0;
   int32_t q_len = 0;
   int32_t kv_end = 0;  // rows see keys below this position
   uint32_t layer = 0;  // index within the layer group
