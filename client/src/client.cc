@@ -84,6 +84,19 @@ absl::StatusOr<ModelInfo> Client::GetModel(const std::string& name) {
   return FromWire(response.model());
 }
 
+absl::StatusOr<std::vector<ModelInfo>> Client::ListModels() {
+  std::vector<ModelInfo> models;
+  v1::ListModelsRequest request;
+  do {
+    v1::ListModelsResponse response;
+    ATTN_RETURN_IF_ERROR(
+        Call(*session_, session_->models(), &v1::Models::Stub::ListModels, request, &response));
+    for (const v1::ModelInfo& model : response.models()) models.push_back(FromWire(model));
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return models;
+}
+
 absl::Status Client::RemoveModel(const std::string& name) {
   v1::RemoveModelRequest request;
   request.set_name(name);

@@ -59,6 +59,15 @@ TEST_F(ClientTest, DeclareModelCarriesReasonAndFieldOfARefusal) {
   EXPECT_EQ(info.status().message(), "spec.page_size: got 16, want 32");
 }
 
+TEST_F(ClientTest, ListModelsReturnsTheModelsOfAllPages) {
+  const auto client = Connect();
+  const auto models = client->ListModels();
+  ASSERT_TRUE(models.ok()) << models.status();
+  std::vector<std::string> names;
+  for (const ModelInfo& model : *models) names.push_back(model.spec.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"model", "model2", "model3"}));
+}
+
 TEST_F(ClientTest, DeclareModelReturnsTheSpecAsDeclared) {
   const auto client = Connect();
   ModelSpec spec;

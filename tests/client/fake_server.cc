@@ -199,6 +199,17 @@ class FakeServer::ModelsService : public v1::Models::Service {
     response->mutable_model()->set_kv_bytes_per_token(42);
     return grpc::Status::OK;
   }
+
+  // Three models on pages of one, the second of them empty.
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest* request,
+                          v1::ListModelsResponse* response) override {
+    const std::string& page = request->page_token();
+    if (page != "1") response->add_models()->mutable_spec()->set_name("model" + page);
+    if (page != "3") {
+      response->set_next_page_token(page.empty() ? "1" : std::to_string(std::stoi(page) + 1));
+    }
+    return grpc::Status::OK;
+  }
 };
 
 class FakeServer::ServerService : public v1::Server::Service {

@@ -64,6 +64,8 @@ class Client {
   // Idempotent for an equal spec; MODEL_EXISTS names the first field that differs.
   absl::StatusOr<ModelInfo> DeclareModel(const ModelSpec& spec);
   absl::StatusOr<ModelInfo> GetModel(const std::string& name);
+  // All of them, in order of their names, however many calls that takes.
+  absl::StatusOr<std::vector<ModelInfo>> ListModels();
   // MODEL_IN_USE while sequences of it are open.
   absl::Status RemoveModel(const std::string& name);
 
