@@ -5,9 +5,13 @@
 
 namespace attn::cuda {
 
-absl::StatusOr<Stream> Stream::Create() {
+absl::StatusOr<Stream> Stream::Create(Priority priority) {
+  int least = 0;
+  int greatest = 0;
+  ATTN_RETURN_IF_ERROR(ATTN_CUDA_STATUS(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
   cudaStream_t stream = nullptr;
-  ATTN_RETURN_IF_ERROR(ATTN_CUDA_STATUS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+  ATTN_RETURN_IF_ERROR(ATTN_CUDA_STATUS(cudaStreamCreateWithPriority(
+      &stream, cudaStreamNonBlocking, priority == Priority::kUrgent ? greatest : least)));
   return Stream(stream);
 }
 
@@ -32,6 +36,10 @@ Event::~Event() {
 
 absl::Status Event::Record(const Stream& stream) const {
   return ATTN_CUDA_STATUS(cudaEventRecord(event_, stream.get()));
+}
+
+absl::Status Event::HoldBack(const Stream& stream) const {
+  return ATTN_CUDA_STATUS(cudaStreamWaitEvent(stream.get(), event_, 0));
 }
 
 absl::Status Event::Wait() const { return ATTN_CUDA_STATUS(cudaEventSynchronize(event_)); }

@@ -13,7 +13,9 @@ namespace attn::cuda {
 // Movable owner of a CUDA stream that does not wait for the legacy default stream.
 class Stream {
  public:
-  static absl::StatusOr<Stream> Create();
+  // Work of an urgent stream is given SMs before that of others.
+  enum class Priority : bool { kNormal, kUrgent };
+  static absl::StatusOr<Stream> Create(Priority priority = Priority::kNormal);
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -44,6 +46,8 @@ class Event {
 
   cudaEvent_t get() const { return event_; }
   absl::Status Record(const Stream& stream) const;
+  // What is added to `stream` from now on waits for the work before the mark.
+  absl::Status HoldBack(const Stream& stream) const;
   // Blocks until the work before the mark is done.
   absl::Status Wait() const;
 

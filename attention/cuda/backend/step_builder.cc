@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "attention/cuda/forward/plan.h"
+#include "attention/plan/entry_cost.h"
 #include "attn/base/check.h"
 
 namespace attn::cuda {
@@ -36,6 +37,7 @@ class StepBuilder {
     WriteAppends();
     step_.output_bytes = 0;
     step_.results.clear();
+    step_.work = {};
     q_ = QuerySection();
     WriteRows(RowClass::kDecode);
     WriteRows(RowClass::kPrefill);
@@ -152,6 +154,7 @@ class StepBuilder {
 
   EntryRecord WriteEntry(const Piece& piece) {
     const AttendEntry& entry = batch_.rows[piece.entry];
+    AddWork(piece, entry);
     const RowResult& result = AddResult(piece, entry);
     WriteQueries(piece, entry, result);
     EntryRecord record;
@@ -172,6 +175,17 @@ class StepBuilder {
     record.writes_fp32 = entry.out_dtype != DType::kBFloat16;
     next_q_row_ += piece.count;
     return record;
+  }
+
+  void AddWork(const Piece& piece, AttendEntry entry) {
+    entry.q_start += piece.first;
+    entry.q_len = piece.count;
+    const Cost cost = plan::CostOf(spec_, entry);
+    if (entry.row_class == RowClass::kDecode) {
+      step_.work.decode_bytes += cost.moved_bytes;
+    } else {
+      step_.work.forward_flops += cost.attend_flops;
+    }
   }
 
   const RowResult& AddResult(const Piece& piece, const AttendEntry& entry) {

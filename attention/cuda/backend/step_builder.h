@@ -14,6 +14,7 @@
 #include "attention/cuda/entry_record.h"
 #include "attention/cuda/forward/args.h"
 #include "attention/cuda/kv_pool.h"
+#include "attention/cuda/step_share.h"
 #include "attn/attention/attention_spec.h"
 #include "attn/attention/batch.h"
 
@@ -63,7 +64,12 @@ struct Step {
   const ForwardItem* forward_items = nullptr;
   int32_t num_forward_items = 0;
 
+  StepWork work;  // for sharing the device between both classes
+
   std::vector<RowResult> results;
+
+  bool has_decode() const { return !decode_plan.items.empty(); }
+  bool has_forward() const { return num_forward_items > 0; }
 };
 
 // What a group of layers gives to all of its steps.

@@ -1,8 +1,10 @@
-// Everything one step on the device needs: pinned and device memory of fixed size, a stream, and
-// marks in it. Copies to the device, kernels, and copies back follow one another in the stream of a
-// slot; steps in different slots overlap but for their kernels, which run in order.
+// Everything one step on the device needs: pinned and device memory of fixed size, streams, and
+// marks in them. Copies to the device, kernels, and copies back follow one another, but for decode,
+// which runs beside prefill; steps in different slots overlap but for their kernels, which run in
+// the order of the steps.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -26,14 +28,13 @@ class StepSlot {
   absl::Status Finish();
 
  private:
-  StepSlot(Stream stream, Event computed, Event done)
-      : stream_(std::move(stream)), computed_(std::move(computed)), done_(std::move(done)) {}
-  absl::Status QueueKernels(const StepContext& context);
-  absl::Status QueueAppends(const KvPool& pool);
-  absl::Status QueueDecode(const StepContext& context);
-  absl::Status QueueForward(const StepContext& context);
+  StepSlot(Stream stream, Stream beside, std::array<Event, 4> events);
+  absl::Status QueueRows(const StepContext& context);
 
   Stream stream_;
+  Stream beside_;   // decode, where there is prefill too
+  Event appended_;  // copies of pages and appends
+  Event decoded_;   // in beside_
   Event computed_;  // all kernels
   Event done_;      // results are on the host
   PinnedBuffer host_image_;
