@@ -49,7 +49,8 @@ constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 const std::vector<TextFlag>& TextFlags() {
   static const auto* const flags = new std::vector<TextFlag>{
       {"listen", "HOST:PORT (port 0: any free one) or unix:PATH", &ServerOptions::listen},
-      {"backend", "cpu, or auto: the best device there is", &ServerOptions::backend},
+      {"backend", "cpu, cuda, or auto: cuda where there is a usable GPU, else cpu",
+       &ServerOptions::backend},
       {"models", "file of attn.v1.ModelsConfig in text format, declared at start",
        &ServerOptions::models_file},
   };
@@ -58,8 +59,10 @@ const std::vector<TextFlag>& TextFlags() {
 
 const std::vector<NumberFlag>& NumberFlags() {
   static const auto* const flags = new std::vector<NumberFlag>{
-      ATTN_FLAG("threads", "computing threads; 0: all cores but one", 0, 1024, false, num_threads,
+      ATTN_FLAG("device", "GPU of the cuda backend, as CUDA numbers them", 0, 1023, false, device,
                 1),
+      ATTN_FLAG("threads", "computing threads of the cpu backend; 0: all cores but one", 0, 1024,
+                false, num_threads, 1),
       ATTN_FLAG("kv-bytes", "byte budget of all pages of all models", 1 << 20, int64_t{1} << 50,
                 true, engine.kv_bytes, 1),
       ATTN_FLAG("max-sequences", "open sequences", 1, 1 << 24, false, engine.max_sequences, 1),
@@ -143,9 +146,9 @@ absl::Status SetFlag(absl::string_view name, absl::string_view value, ServerOpti
 }
 
 absl::Status CheckTogether(const ServerOptions& options) {
-  if (options.backend != "cpu" && options.backend != "auto") {
+  if (options.backend != "cpu" && options.backend != "cuda" && options.backend != "auto") {
     return MakeError(Reason::kInvalid, "--backend",
-                     absl::StrCat("got \"", options.backend, "\", want cpu or auto"));
+                     absl::StrCat("got \"", options.backend, "\", want cpu, cuda or auto"));
   }
   const WireLimits& limits = options.limits;
   if (limits.min_lease_ms > limits.default_lease_ms ||

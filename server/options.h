@@ -14,8 +14,9 @@ namespace attn::server {
 struct ServerOptions {
   // HOST:PORT (port 0: any free one) or unix:PATH.
   std::string listen = "127.0.0.1:50051";
-  std::string backend = "auto";  // "cpu" or "auto"
-  int num_threads = 0;           // 0: max(1, cores - 1)
+  std::string backend = "auto";  // "cpu", "cuda", or "auto": cuda where there is a usable GPU
+  int device = 0;                // of CUDA
+  int num_threads = 0;           // of the CPU backend; 0: max(1, cores - 1)
   std::string models_file;       // textproto ModelsConfig; empty: none
   Nanos grace = 10 * kSecond;    // longest drain
   // A drain refuses new calls (DRAINING) for this long at least before it closes connections: a

@@ -27,7 +27,9 @@ forbid("client" "attn/kvcache|attn/attention|attention/|kvcache/|server/" ""
        "the client depends on proto and base only")
 forbid("base;kvcache;attention;server/core" "grpc|\\.pb\\.h|google/protobuf" ""
        "gRPC and protobuf stay in server/rpc, client, proto and tools")
-forbid("base;kvcache;server;client;tools" "cuda" "^tools/bench/gpu/" "CUDA stays in attention/cuda")
+# Of CUDA others know the backend's public header only.
+forbid("base;kvcache;server;client;tools" "attention/cuda/|[<\"]cuda" "^tools/bench/gpu/"
+       "CUDA stays in attention/cuda")
 forbid("attention" "cuda" "^attention/(cuda|training/cuda)/|cuda_backend" "CUDA stays in attention/cuda")
 forbid("attention/score" "attn/attention|hwy/|attention/(plan|cpu|reference)"
        "attention/score/lower\\." "kernel-side headers include base only")

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attn/attention/cpu_backend.h"
+#include "attn/attention/cuda_backend.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
 #include "server/rpc/model_codec.h"
@@ -83,11 +84,19 @@ std::chrono::steady_clock::time_point After(Nanos duration) {
   return std::chrono::steady_clock::now() + std::chrono::nanoseconds(duration);
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const ServerOptions& options) {
+  const bool wants_cuda = options.backend == "cuda" ||
+                          (options.backend == "auto" && CheckCudaDevice(options.device).ok());
+  if (!wants_cuda) return CreateCpuBackend({.num_threads = options.num_threads});
+  auto backend = CreateCudaBackend({.device = options.device});
+  if (backend.ok()) return backend;
+  return MakeError(ReasonOf(backend.status()), "--backend", backend.status().message());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  ATTN_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
-                        CreateCpuBackend({.num_threads = options.num_threads}));
+  ATTN_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, CreateBackend(options));
   return StartOn(std::move(backend), options);
 }
 

@@ -21,21 +21,35 @@ void EncodeLimits(const WireLimits& limits, v1::Limits* out) {
   out->set_remembered_appends(limits.remembered_appends);
 }
 
+// Whether some head dimension is computed with what `change` does to a spec.
+template <typename Change>
+bool Accepts(const Engine& engine, const Change& change) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const uint32_t head_dim : {64, 128, 256}) {
+      AttentionSpec spec;
+      spec.head_dim_qk = spec.head_dim_v = head_dim;
+      spec.activation_dtype = spec.kv_dtype = dtype;
+      change(spec);
+      if (engine.Supports(spec).ok()) return true;
+    }
+  }
+  return false;
+}
+
 // Asked of the device, so that the answer cannot drift from what it accepts.
 void EncodeAccepted(const Engine& engine, const WireLimits& limits,
                     v1::GetServerInfoResponse* out) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    AttentionSpec spec;
-    spec.activation_dtype = dtype;
-    spec.kv_dtype = dtype;
-    if (!engine.Supports(spec).ok()) continue;
+    const bool accepts = Accepts(
+        engine, [dtype](AttentionSpec& spec) { spec.activation_dtype = spec.kv_dtype = dtype; });
+    if (!accepts) continue;
     out->add_activation_dtypes(EncodeDType(dtype));
     out->add_kv_dtypes(EncodeDType(dtype));
   }
   for (uint32_t page_size = 1; page_size <= limits.max_page_size; ++page_size) {
-    AttentionSpec spec;
-    spec.page_size = page_size;
-    if (engine.Supports(spec).ok()) out->add_page_sizes(page_size);
+    if (Accepts(engine, [page_size](AttentionSpec& spec) { spec.page_size = page_size; })) {
+      out->add_page_sizes(page_size);
+    }
   }
 }
 
