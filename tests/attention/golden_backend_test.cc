@@ -92,8 +92,7 @@ void ExpectGolden(const GoldenFile& file, GoldenProblem golden) {
 }
 
 TEST(GoldenBackendTest, GivesTheGoldenAnswersInEveryDType) {
-  const std::vector<GoldenFile> files =
-      ReadGoldenFolder(std::string(ATTN_SOURCE_DIR) + "/tests/golden").value();
+  const std::vector<GoldenFile> files = ReadGoldenFolder(GoldenFolder()).value();
   for (const DType dtype : TestedDTypes()) {
     int num_computed = 0;
     int num_too_long = 0;

@@ -57,8 +57,8 @@ const std::map<int, std::string>& RefusedFiles() {
 }
 
 const std::vector<GoldenFile>& AllFiles() {
-  static const auto* const kFiles = new std::vector<GoldenFile>(
-      ReadGoldenFolder(std::string(ATTN_SOURCE_DIR) + "/tests/golden").value());
+  static const auto* const kFiles =
+      new std::vector<GoldenFile>(ReadGoldenFolder(GoldenFolder()).value());
   return *kFiles;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/support/golden_file.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -68,6 +69,11 @@ absl::StatusOr<GoldenFile> ReadGoldenFile(const std::string& path) {
     }
   }
   return file;
+}
+
+std::string GoldenFolder() {
+  const char* const folder = std::getenv("ATTN_GOLDEN");
+  return folder != nullptr ? folder : ATTN_SOURCE_DIR "/tests/golden";
 }
 
 absl::StatusOr<std::vector<GoldenFile>> ReadGoldenFolder(const std::string& folder) {

@@ -34,6 +34,9 @@ struct GoldenFile {
 
 absl::StatusOr<GoldenFile> ReadGoldenFile(const std::string& path);
 
+// Where the golden files are: in the folder that the environment variable ATTN_GOLDEN names, on
+// machines without the sources, else in the source tree.
+std::string GoldenFolder();
 // All files of a folder, in the order of their names.
 absl::StatusOr<std::vector<GoldenFile>> ReadGoldenFolder(const std::string& folder);
 

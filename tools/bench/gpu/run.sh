@@ -4,16 +4,25 @@
 #   run.sh test [<folder>]    device tests; what they say of these sources goes to gpu_stamp.txt
 #   run.sh sanitize           a reduced suite under compute-sanitizer
 #   run.sh bench <folder>     benchmarks, and cuDNN beside them where there is PyTorch: JSON lines
-#                             in prefill.jsonl and decode.jsonl. More arguments go to gpu_bench.
+#                             in prefill.jsonl, decode.jsonl and others. More arguments go to
+#                             gpu_bench.
+#   run.sh serve <folder>     the server on the GPU under load: as much as it can take, three times
+#                             as much, and with too little memory. serve.jsonl and the logs.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$(dirname "$0")" && pwd)
+here=$root/content
+if [ ! -e "$here/commit" ]; then
+  mkdir -p "$here" && tar -C "$here" -xJf "$root/content.tar.xz" || exit 1
+fi
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export ATTN_GOLDEN="$here/golden"
 commit=$(cat "$here/commit")
 
 run_tests() {
   failed=0
-  for test in append decode forward; do
-    timeout 200 "$here/${test}_gpu_test" --gtest_brief=1 || failed=1
+  for test in append_gpu decode_gpu forward_gpu cuda_backend_gpu conformance_cuda invariance_cuda \
+    isolation_cuda golden_backend_cuda ragged_mates_cuda; do
+    timeout 200 "$here/${test}_test" --gtest_brief=1 || failed=1
   done
   [ $# -eq 0 ] || write_stamp "$1" $failed
   return $failed
@@ -30,18 +39,37 @@ write_stamp() {
   } > "$1/gpu_stamp.txt"
 }
 
+# Test and filter, one pair a line; each takes some hundred times as long as usual.
+reduced_suite() {
+  cat << 'END'
+append_gpu *PageBytes*
+decode_gpu *SlowTools*
+forward_gpu *SlowTools*
+conformance_cuda *Seed100[0-7]
+cuda_backend_gpu *SlowTools*
+END
+}
+
 sanitize() {
+  failed=0
   for tool in memcheck racecheck; do
-    for test in append decode forward; do
-      timeout 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/${test}_gpu_test" \
-        --gtest_brief=1 --gtest_filter='*SlowTools*:*PageBytes*' || return 1
-    done
+    while read -r test filter; do
+      echo "$tool $test"
+      timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/${test}_test" \
+        --gtest_brief=1 --gtest_filter="$filter" || failed=1
+    done << END
+$(reduced_suite)
+END
   done
+  return $failed
 }
 
 bench() {
   out=$1
   shift
+  for what in mixed backend; do
+    timeout 100 "$here/gpu_bench" $what --commit="$commit" "$@" > "$out/$what.jsonl"
+  done
   for what in prefill decode; do
     timeout 250 "$here/gpu_bench" $what --commit="$commit" "$@" > "$out/$what.ours.jsonl"
     if python3 -c 'import torch' 2> "$out/torch.log"; then
@@ -53,9 +81,88 @@ bench() {
   done
 }
 
-case "$1" in
+# Starts the server with the given flags; sets $server and $address.
+start_server() {
+  server_log=$1
+  shift
+  "$here/attn-server" --backend=cuda --listen=127.0.0.1:0 "$@" > "$server_log" 2>&1 &
+  server=$!
+  address=
+  tries=0
+  while [ -z "$address" ] && [ $tries -lt 300 ]; do
+    address=$(sed -n 's/^listening .*address=\([^ ]*\).*/\1/p' "$server_log")
+    kill -0 "$server" 2> /dev/null || break
+    tries=$((tries + 1))
+    sleep 0.1
+  done
+  [ -n "$address" ] || { cat "$server_log" >&2; return 1; }
+}
+
+# SIGTERM; fails unless the server ends well and has not lost a page.
+stop_server() {
+  kill -TERM "$server"
+  wait "$server" || return 1
+  tail -n 1 "$server_log"
+  grep -q 'leaked_sequences=0 leaked_pages=0$' "$server_log"
+}
+
+# load <name> <flags>: one run of the load generator; its report becomes a line of serve.jsonl.
+load() {
+  name=$1
+  shift
+  timeout 120 "$here/attn-loadgen" --target="$address" --trace="$here/trace.csv" \
+    --dtype=bfloat16 --head-dim=128 --q-heads=16 --kv-heads=4 --layers=4 --windowed-layers=2 \
+    --window=256 --sinks=1 --clients=4 --allow-late --json="$out/report.json" "$@" \
+    > "$out/load_$name.txt" 2>&1
+  status=$?
+  sed "s/^{/{\"run\": \"$name\", \"commit\": \"$commit\", /" "$out/report.json" >> "$out/serve.jsonl"
+  grep -E '^(requests|tokens/s|goodput|verified|first token|per output|attn-loadgen)' \
+    "$out/load_$name.txt"
+  return $status
+}
+
+number_of() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$out/report.json"; }
+
+# The trace's arrivals, this many times as fast as they were recorded.
+at_speed() { python3 -c "print(1 / $1)"; }
+
+serve() {
+  out=$1
+  : > "$out/serve.jsonl"
+  failed=0
+  start_server "$out/server.txt" --kv-bytes=32G || return 1
+  # All requests at once: what the server can take is the time this needs against the trace's.
+  load capacity --time-scale=0 --verify=0.002 || failed=1
+  seconds=$(number_of seconds)
+  recorded=$(tail -n 1 "$here/trace.csv" | cut -d, -f1)
+  first=$(sed -n 2p "$here/trace.csv" | cut -d, -f1)
+  speed=$(python3 -c "
+import datetime as d
+t = [d.datetime.fromisoformat(x[:26]) for x in ('$first', '$recorded')]
+print((t[1] - t[0]).total_seconds() / $seconds)")
+  echo "capacity: the trace in $seconds s, $speed times as fast as recorded"
+  load once --time-scale="$(at_speed "$speed")" --verify=0.01 || failed=1
+  load three_times --time-scale="$(at_speed "3 * $speed")" --verify=0.01 || failed=1
+  stop_server || failed=1
+
+  # Memory for a few sequences only: items are refused by name, and nothing else goes wrong.
+  start_server "$out/server_small.txt" --kv-bytes=64M || return 1
+  load small_memory --time-scale="$(at_speed "3 * $speed")" --verify=0.01 && failed=1
+  grep -q 'requests failed, the first with.*NO_PAGES\|pages' "$out/load_small_memory.txt" || failed=1
+  [ "$(python3 -c "
+import json
+r = json.load(open('$out/report.json'))
+print(r['verify']['mismatches'], r['sequences_left'], r['requests_done'] > 0)")" = "0 0 True" ] || failed=1
+  stop_server || failed=1
+  rm -f "$out/report.json"
+  [ $failed = 0 ] && echo "serve: passed" || echo "serve: FAILED"
+  return $failed
+}
+
+case "${1:-}" in
   test) shift; run_tests "$@" ;;
   sanitize) sanitize ;;
   bench) shift; bench "$@" ;;
-  *) echo "usage: run.sh test|sanitize|bench <folder>" >&2; exit 2 ;;
+  serve) shift; serve "$@" ;;
+  *) echo "usage: run.sh test|sanitize|bench <folder>|serve <folder>" >&2; exit 2 ;;
 esac
