@@ -23,9 +23,10 @@ class SkipsWithoutGpu : public ::testing::Environment {
 const std::vector<Backend*>& TestedBackends() {
   static const auto* const backends = [] {
     auto* const made = new std::vector<Backend*>();
-    for (const int64_t staging : {int64_t{16} << 20, int64_t{1} << 20}) {
-      made->push_back(CreateCudaBackend({.device = 0, .staging_bytes = staging}).value().release());
-    }
+    made->push_back(CreateCudaBackend({.copy_threads = 1}).value().release());
+    made->push_back(CreateCudaBackend({.staging_bytes = int64_t{1} << 20, .copy_threads = 3})
+                        .value()
+                        .release());
     return made;
   }();
   return *backends;

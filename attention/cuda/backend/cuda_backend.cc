@@ -8,11 +8,13 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/cuda/backend/batch_cutter.h"
+#include "attention/cuda/backend/bulk_copy.h"
 #include "attention/cuda/backend/device_facts.h"
 #include "attention/cuda/backend/kv_store.h"
 #include "attention/cuda/backend/step_slot.h"
@@ -36,6 +38,30 @@ constexpr int64_t kWorkspaceBytes = int64_t{128} << 20;
 constexpr uint64_t kSlots = 3;
 // A row's bits do not depend on where cuts fall; whole work tiles for any group size.
 constexpr int32_t kPrefillCutRows = 512;
+
+constexpr int kMaxCopyThreads = 64;
+// More do not copy faster on the hosts seen.
+constexpr int kUsefulCopyThreads = 4;
+
+int CopyThreads(const CudaBackendOptions& options) {
+  if (options.copy_threads > 0) return options.copy_threads;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores - 1, 1, kUsefulCopyThreads);
+}
+
+absl::Status CheckOptions(const CudaBackendOptions& options) {
+  if (options.staging_bytes < kLeastStaging || options.staging_bytes > kMostStaging) {
+    return MakeError(Reason::kInvalid, "staging_bytes",
+                     absl::StrCat("got ", options.staging_bytes, ", want ", kLeastStaging, " to ",
+                                  kMostStaging));
+  }
+  if (options.copy_threads < 0 || options.copy_threads > kMaxCopyThreads) {
+    return MakeError(Reason::kInvalid, "copy_threads",
+                     absl::StrCat("got ", options.copy_threads, ", want 0 (up to ",
+                                  kUsefulCopyThreads, ") or 1 to ", kMaxCopyThreads));
+  }
+  return absl::OkStatus();
+}
 
 class CudaBackend : public Backend {
  public:
@@ -64,8 +90,12 @@ class CudaBackend : public Backend {
   int32_t prefill_cut_rows() const override { return kPrefillCutRows; }
 
  private:
-  CudaBackend(int device, DeviceFacts facts, const StepLimits& limits)
-      : device_(device), facts_(std::move(facts)), limits_(limits), cutter_(limits) {}
+  CudaBackend(const CudaBackendOptions& options, DeviceFacts facts, const StepLimits& limits)
+      : device_(options.device),
+        facts_(std::move(facts)),
+        limits_(limits),
+        cutter_(limits),
+        copier_(CopyThreads(options)) {}
 
   struct OpenLaunch {
     uint64_t ticket = 0;
@@ -82,6 +112,7 @@ class CudaBackend : public Backend {
   const DeviceFacts facts_;
   const StepLimits limits_;
   BatchCutter cutter_;
+  BulkCopier copier_;
   std::vector<StepSlot> slots_;  // [kSlots]; step n, from 0, is in slot n % kSlots
   uint64_t started_ = 0;         // steps
   uint64_t finished_ = 0;
@@ -91,16 +122,12 @@ class CudaBackend : public Backend {
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaBackendOptions& options) {
-  if (options.staging_bytes < kLeastStaging || options.staging_bytes > kMostStaging) {
-    return MakeError(Reason::kInvalid, "staging_bytes",
-                     absl::StrCat("got ", options.staging_bytes, ", want ", kLeastStaging, " to ",
-                                  kMostStaging));
-  }
+  ATTN_RETURN_IF_ERROR(CheckOptions(options));
   ATTN_ASSIGN_OR_RETURN(DeviceFacts facts, FactsOf(options.device));
   ATTN_RETURN_IF_ERROR(ATTN_CUDA_STATUS(cudaSetDevice(options.device)));
   const StepLimits limits{options.staging_bytes, options.staging_bytes, kWorkspaceBytes,
                           facts.num_sms};
-  std::unique_ptr<CudaBackend> backend(new CudaBackend(options.device, std::move(facts), limits));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options, std::move(facts), limits));
   for (uint64_t i = 0; i < kSlots; ++i) {
     ATTN_ASSIGN_OR_RETURN(StepSlot slot, StepSlot::Create(limits));
     backend->slots_.push_back(std::move(slot));
@@ -128,7 +155,7 @@ absl::Status CudaBackend::StartStep(const CudaKvStore& store, const Batch& batch
                                     const StepPieces& pieces) {
   if (started_ - finished_ == kSlots) ATTN_RETURN_IF_ERROR(FinishSteps(finished_ + 1));
   const StepSlot* previous = started_ > finished_ ? &slots_[(started_ - 1) % kSlots] : nullptr;
-  const StepContext context{&store.spec(), &store.pool(), &store.score(), limits_};
+  const StepContext context{&store.spec(), &store.pool(), &store.score(), limits_, &copier_};
   ATTN_RETURN_IF_ERROR(slots_[started_ % kSlots].Start(context, batch, pieces, previous));
   ++started_;
   return absl::OkStatus();
@@ -136,7 +163,7 @@ absl::Status CudaBackend::StartStep(const CudaKvStore& store, const Batch& batch
 
 absl::Status CudaBackend::FinishSteps(uint64_t count) {
   while (finished_ < count) {
-    ATTN_RETURN_IF_ERROR(slots_[finished_ % kSlots].Finish());
+    ATTN_RETURN_IF_ERROR(slots_[finished_ % kSlots].Finish(&copier_));
     ++finished_;
   }
   return absl::OkStatus();

@@ -1,7 +1,5 @@
 #include "attention/cuda/backend/hand_back.h"
 
-#include <cstring>
-
 #include "attention/cuda/kv_pool.h"
 #include "attn/base/dtype.h"
 
@@ -21,7 +19,8 @@ void ForEachStretch(const RowResult& result, const Move& move) {
   }
 }
 
-void MoveOut(const RowResult& result, const uint8_t* source, int64_t first, int64_t count) {
+void MoveOut(const RowResult& result, const uint8_t* source, int64_t first, int64_t count,
+             BulkCopier* copier) {
   auto* target = static_cast<uint8_t*>(result.out);
   if (result.dtype == DType::kFloat16) {  // kernels wrote float32
     for (int64_t i = first * kKvHeadDim; i < (first + count) * kKvHeadDim; ++i) {
@@ -30,22 +29,22 @@ void MoveOut(const RowResult& result, const uint8_t* source, int64_t first, int6
     return;
   }
   const int64_t head_bytes = kKvHeadDim * static_cast<int64_t>(SizeOf(result.dtype));
-  std::memcpy(target + first * head_bytes, source + first * head_bytes,
-              static_cast<size_t>(count * head_bytes));
+  copier->Add(target + first * head_bytes, source + first * head_bytes, count * head_bytes);
 }
 
 }  // namespace
 
-void HandBack(absl::Span<const RowResult> results, const uint8_t* outputs) {
+void HandBack(absl::Span<const RowResult> results, const uint8_t* outputs, BulkCopier* copier) {
   for (const RowResult& result : results) {
     ForEachStretch(result, [&](int64_t first, int64_t count) {
-      MoveOut(result, outputs + result.out_offset, first, count);
+      MoveOut(result, outputs + result.out_offset, first, count, copier);
       if (result.lse == nullptr) return;
-      std::memcpy(reinterpret_cast<uint8_t*>(result.lse) + first * int64_t{sizeof(float)},
+      copier->Add(reinterpret_cast<uint8_t*>(result.lse) + first * int64_t{sizeof(float)},
                   outputs + result.lse_offset + first * int64_t{sizeof(float)},
-                  static_cast<size_t>(count) * sizeof(float));
+                  count * int64_t{sizeof(float)});
     });
   }
+  copier->Finish();
 }
 
 }  // namespace attn::cuda

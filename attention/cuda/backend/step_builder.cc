@@ -41,6 +41,7 @@ class StepBuilder {
     q_ = QuerySection();
     WriteRows(RowClass::kDecode);
     WriteRows(RowClass::kPrefill);
+    context_.copier->Finish();
     step_.upload_bytes = image_.used();
     ATTN_CHECK(step_.output_bytes <= context_.limits.output_bytes, "outputs of ",
                step_.output_bytes, " bytes");
@@ -114,10 +115,8 @@ class StepBuilder {
     record.layer = static_cast<int32_t>(entry.layer);
     record.begin = static_cast<int32_t>(entry.begin) + piece.first;
     record.count = piece.count;
-    std::memcpy(bytes->host, static_cast<const uint8_t*>(entry.k) + offset,
-                static_cast<size_t>(size));
-    std::memcpy(bytes->host + size, static_cast<const uint8_t*>(entry.v) + offset,
-                static_cast<size_t>(size));
+    context_.copier->Add(bytes->host, static_cast<const uint8_t*>(entry.k) + offset, size);
+    context_.copier->Add(bytes->host + size, static_cast<const uint8_t*>(entry.v) + offset, size);
     bytes->host += 2 * size;
     bytes->device += 2 * size;
     return record;
@@ -224,12 +223,12 @@ class StepBuilder {
     const int64_t begin = int64_t{result.head_begin} * kKvRowBytes;
     const int64_t size = int64_t{result.head_end} * kKvRowBytes - begin;
     if (size == row_bytes) {
-      std::memcpy(target, source, static_cast<size_t>(piece.count * row_bytes));
+      context_.copier->Add(target, source, piece.count * row_bytes);
       return;
     }
     for (int32_t row = 0; row < piece.count; ++row) {
-      std::memcpy(target + row * row_bytes + begin, source + row * row_bytes + begin,
-                  static_cast<size_t>(size));
+      context_.copier->Add(target + row * row_bytes + begin, source + row * row_bytes + begin,
+                           size);
     }
   }
 

@@ -9,6 +9,7 @@
 #include "attention/cuda/append/append_kv.h"
 #include "attention/cuda/append/copy_pages.h"
 #include "attention/cuda/backend/batch_cutter.h"
+#include "attention/cuda/backend/bulk_copy.h"
 #include "attention/cuda/backend/step_image.h"
 #include "attention/cuda/decode/plan.h"
 #include "attention/cuda/entry_record.h"
@@ -78,6 +79,7 @@ struct StepContext {
   const KvPool* pool = nullptr;
   const LaunchScore* score = nullptr;
   StepLimits limits;
+  BulkCopier* copier = nullptr;
 };
 
 // Writes the image and fills `step`, whose memory is kept. REQUIRES: `pieces` were cut with the

@@ -78,9 +78,9 @@ absl::Status StepSlot::QueueRows(const StepContext& context) {
   return decoded_.HoldBack(stream_);
 }
 
-absl::Status StepSlot::Finish() {
+absl::Status StepSlot::Finish(BulkCopier* copier) {
   ATTN_RETURN_IF_ERROR(done_.Wait());
-  HandBack(step_.results, host_outputs_.data());
+  HandBack(step_.results, host_outputs_.data(), copier);
   return absl::OkStatus();
 }
 

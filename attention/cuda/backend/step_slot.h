@@ -25,7 +25,7 @@ class StepSlot {
   absl::Status Start(const StepContext& context, const Batch& batch, const StepPieces& pieces,
                      const StepSlot* previous);
   // Waits for the step and hands its results to those who asked.
-  absl::Status Finish();
+  absl::Status Finish(BulkCopier* copier);
 
  private:
   StepSlot(Stream stream, Stream beside, std::array<Event, 4> events);

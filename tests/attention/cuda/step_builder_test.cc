@@ -149,8 +149,8 @@ class StepBuilderTest : public testing::TestWithParam<int64_t> {
   void Build(size_t index) {
     std::fill(image_.begin(), image_.end(), kPoison);
     memory_ = {Aligned(image_), Aligned(image_), Aligned(outputs_)};
-    BuildStep({&spec_, &pool_, &score_, limits_}, owned_.batch, cutter_.step(index), memory_,
-              &step_);
+    BuildStep({&spec_, &pool_, &score_, limits_, &copier_}, owned_.batch, cutter_.step(index),
+              memory_, &step_);
     ASSERT_LE(step_.upload_bytes, limits_.upload_bytes);
     ASSERT_LE(step_.output_bytes, limits_.output_bytes);
     ASSERT_TRUE(std::all_of(memory_.host_image + step_.upload_bytes, &*image_.end(),
@@ -291,6 +291,7 @@ class StepBuilderTest : public testing::TestWithParam<int64_t> {
   const StepLimits limits_;
   OwnedBatch owned_;
   BatchCutter cutter_;
+  BulkCopier copier_{3};
   std::vector<uint8_t> image_;
   std::vector<uint8_t> outputs_;
   StepMemory memory_;
@@ -345,7 +346,7 @@ TEST_P(StepBuilderTest, ResultsComeBackWholeAndNowhereElse) {
         const DType stored = result.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
         StoreFromFloat(stored, memory_.device_outputs + result.out_offset, n, value);
       }
-      HandBack({&result, 1}, memory_.device_outputs);
+      HandBack({&result, 1}, memory_.device_outputs, &copier_);
       for (int64_t n = 0; n < heads * 128; ++n) {
         const int64_t head = n / 128 % 6;
         if (head >= result.head_begin && head < result.head_end) {
@@ -360,6 +361,23 @@ TEST_P(StepBuilderTest, ResultsComeBackWholeAndNowhereElse) {
 
 INSTANTIATE_TEST_SUITE_P(Staging, StepBuilderTest,
                          testing::Values(int64_t{24} << 10, int64_t{100} << 10, int64_t{8} << 20));
+
+TEST(BulkCopierTest, CopiesEveryByteWhateverTheSizes) {
+  std::mt19937_64 random(9);
+  BulkCopier copier(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<uint8_t> source(1 + random() % 3'000'000);
+    for (size_t i = 0; i < source.size(); i += 7) source[i] = static_cast<uint8_t>(random());
+    std::vector<uint8_t> target(source.size(), 0);
+    for (size_t first = 0; first < source.size();) {
+      const size_t size = std::min(source.size() - first, size_t{1} + random() % 400'000);
+      copier.Add(&target[first], &source[first], static_cast<int64_t>(size));
+      first += size;
+    }
+    copier.Finish();
+    ASSERT_TRUE(target == source);
+  }
+}
 
 TEST(BatchCutterTest, WhatFitsIsOneStepAndSequencesShareTheirTables) {
   const AttentionSpec spec = TestSpec();

@@ -71,6 +71,7 @@ TEST(CudaBackendTest, ADeviceThatIsNotThereIsRefusedByField) {
   EXPECT_EQ(ReasonOf(refused), Reason::kUnsupported) << refused;
   EXPECT_EQ(FieldOf(refused), "device");
   EXPECT_EQ(FieldOf(CreateCudaBackend({.staging_bytes = 5}).status()), "staging_bytes");
+  EXPECT_EQ(FieldOf(CreateCudaBackend({.copy_threads = 65}).status()), "copy_threads");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tools/bench/gpu/backend_bench.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -9,7 +11,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attention/cuda/backend/batch_cutter.h"
+#include "attention/cuda/backend/bulk_copy.h"
 #include "attention/cuda/backend/kv_store.h"
+#include "attention/cuda/backend/step_builder.h"
+#include "attention/cuda/backend/step_kernels.h"
+#include "attention/cuda/cuda_status.h"
 #include "attn/attention/cuda_backend.h"
 
 namespace attn::bench {
@@ -71,6 +78,58 @@ class Workload {
   std::vector<float> lse_;
 };
 
+// The decode kernels of one step, whose pages lie in a store's slabs or in one allocation.
+class DecodeOnDevice {
+ public:
+  DecodeOnDevice(const cuda::CudaKvStore& store, uint8_t* pool, const Batch& batch)
+      : pool_(store.pool()),
+        context_{&store.spec(), &pool_, &store.score(), kLimits, &copier_},
+        image_(Require(cuda::DeviceBuffer::Create(kLimits.upload_bytes))),
+        outputs_(Require(cuda::DeviceBuffer::Create(kLimits.output_bytes))),
+        workspace_(Require(cuda::DeviceBuffer::Create(kLimits.workspace_bytes))) {
+    pool_.base = pool;
+    cuda::BatchCutter cutter(kLimits);
+    Require(cutter.Cut(store.spec(), store.score(), batch));
+    std::vector<uint8_t> image(static_cast<size_t>(kLimits.upload_bytes));
+    BuildStep(context_, batch, cutter.step(0), {image.data(), image_.data(), outputs_.data()},
+              &step_);
+    Require(ATTN_CUDA_STATUS(
+        cudaMemcpy(image_.data(), image.data(), image.size(), cudaMemcpyHostToDevice)));
+  }
+
+  void Queue(cudaStream_t stream) const {
+    Require(QueueDecode(context_, step_, workspace_.data(), stream));
+  }
+
+ private:
+  static constexpr cuda::StepLimits kLimits{int64_t{8} << 20, int64_t{8} << 20, int64_t{64} << 20,
+                                            132};
+  cuda::KvPool pool_;
+  cuda::BulkCopier copier_{1};
+  const cuda::StepContext context_;
+  cuda::DeviceBuffer image_, outputs_, workspace_;
+  cuda::Step step_;
+};
+
+void BenchPools(DeviceTimer& timer, const cuda::CudaKvStore& store, Workload& work) {
+  const auto bytes = static_cast<size_t>(kNumPages * store.page_bytes());
+  const cuda::DeviceBuffer whole = Require(cuda::DeviceBuffer::Create(bytes));
+  FillRandomBf16(whole.data(), static_cast<int64_t>(bytes / 2), 2, timer.stream().get());
+  for (const size_t rows : {1, 8, 32}) {
+    Batch batch;
+    for (size_t i = 0; i < rows; ++i) batch.rows.push_back(work.Entry(i, 1, 8192, i));
+    const std::string name = absl::StrCat("32/8 decode kernels B", rows, " L8192");
+    const DecodeOnDevice slabs(store, store.pool().base, batch);
+    const DecodeOnDevice one(store, whole.data(), batch);
+    for (const char* again : {"", " again"}) {
+      Report("gpu_backend", name, absl::StrCat("pool in slabs", again).c_str(),
+             timer.ColdUs([&](cudaStream_t stream) { slabs.Queue(stream); }, 41), "us");
+      Report("gpu_backend", name, absl::StrCat("pool in one allocation", again).c_str(),
+             timer.ColdUs([&](cudaStream_t stream) { one.Queue(stream); }, 41), "us");
+    }
+  }
+}
+
 // Medians of the time to launch and of the whole way, in µs.
 void BenchLaunch(Backend& backend, KvStore& store, const Batch& batch, const std::string& name) {
   std::vector<double> launches, wholes;
@@ -127,6 +186,7 @@ void BenchBackend(DeviceTimer& timer) {
                  kNumPages * store->page_bytes() / 2, 2, timer.stream().get());
   Require(timer.stream().Synchronize());
   Workload work(*store, 33, 8192);
+  BenchPools(timer, static_cast<const cuda::CudaKvStore&>(*store), work);
   BenchDecodeSteps(*backend, *store, work);
   BenchChunks(*backend, *store, work);
 }

@@ -18,6 +18,9 @@ struct CudaBackendOptions {
   // page-locked memory and so much device memory for either, three times. A larger launch is cut
   // into several steps, whose copies overlap with the computing of others. 1 MiB to 1 GiB.
   int64_t staging_bytes = int64_t{16} << 20;
+  // Threads that copy between the callers' memory and the page-locked, the calling one counted.
+  // 0: up to 4, but one less than there are cores.
+  int copy_threads = 0;
 };
 
 // OK if this build and this machine can compute on the device; else why not.
