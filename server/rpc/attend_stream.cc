@@ -85,9 +85,10 @@ void AttendStream::Handle(grpc::ByteBuffer bytes) {
   const Nanos arrival = context_->clock->Now();
   const size_t num_bytes = bytes.Length();
   auto* request = google::protobuf::Arena::CreateMessage<v1::AttendStreamRequest>(&arena_);
-  if (!ParseBytes(&bytes, request)) {
+  absl::Status parsed = ParseBytes(&bytes, context_->limits, request);
+  if (!parsed.ok()) {
     const std::lock_guard lock(mutex_);
-    protocol_error_ = UnparsableError();
+    protocol_error_ = std::move(parsed);
     reads_ended_ = true;
   } else {
     v1::AttendStreamResponse response;

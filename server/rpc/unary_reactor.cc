@@ -2,10 +2,6 @@
 
 namespace attn::server {
 
-absl::Status UnparsableError() {
-  return MakeError(Reason::kInvalid, "", "the bytes are not a message of the type of this call");
-}
-
 Nanos DeadlineOf(const grpc::CallbackServerContext& rpc, const Clock& clock) {
   const std::chrono::system_clock::time_point deadline = rpc.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return kNever;

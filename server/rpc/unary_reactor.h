@@ -10,15 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "attn/base/error.h"
+#include "attn/base/status_macros.h"
 #include "server/rpc/completion.h"
 #include "server/rpc/rpc_context.h"
 #include "server/rpc/status_codec.h"
 #include "server/rpc/wire_bytes.h"
 
 namespace attn::server {
-
-absl::Status UnparsableError();
 
 // The point in time of `clock` at which the caller stops waiting; kNever without a deadline.
 Nanos DeadlineOf(const grpc::CallbackServerContext& rpc, const Clock& clock);
@@ -64,7 +62,7 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
  private:
   absl::Status Submit(const grpc::CallbackServerContext& rpc, grpc::ByteBuffer request) {
     typename Method::Request message;
-    if (!ParseBytes(&request, &message)) return UnparsableError();
+    ATTN_RETURN_IF_ERROR(ParseBytes(&request, context_->limits, &message));
     absl::StatusOr<Decoded> decoded = Method::Decode(&message, *context_);
     if (!decoded.ok()) return std::move(decoded).status();
     refused_ = std::move(decoded->refused);
@@ -102,8 +100,8 @@ grpc::ServerUnaryReactor* AnswerAtOnce(const RpcContext& context, grpc::Callback
   grpc::ByteBuffer bytes(*request);
   typename Method::Request message;
   typename Method::Response answer;
-  const absl::Status status =
-      ParseBytes(&bytes, &message) ? Method::Answer(message, context, &answer) : UnparsableError();
+  absl::Status status = ParseBytes(&bytes, context.limits, &message);
+  if (status.ok()) status = Method::Answer(message, context, &answer);
   if (status.ok()) *response = SerializeBytes(answer);
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
