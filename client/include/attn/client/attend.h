@@ -20,9 +20,11 @@ namespace attn::client {
 
 // Bits of AttendItem::flags; numbers equal attn.v1.ItemFlag.
 enum ItemFlag : uint32_t {
-  kNonCausal = 1,     // rows see every key
-  kAppendAfter = 2,   // attend over the keys before the append, then append
-  kRewind = 4,        // cut a longer layer to expected_len first
+  kNonCausal = 1,    // rows see every key
+  kAppendAfter = 2,  // attend over the keys before the append, then append
+  // Cut a longer layer to expected_len first. Never over an append whose call ended without an
+  // answer (DEADLINE, a lost connection): that one may still run. Repeat it with its append_token.
+  kRewind = 4,
   kNoSinkLogits = 8,  // for all but one part of a result that is merged by lse
 };
 
