@@ -20,7 +20,9 @@ struct ForwardConfig {
 
 inline constexpr int kForwardConsumers = 2;  // warpgroups
 inline constexpr int kForwardThreads = 128 * (1 + kForwardConsumers);
-// A producer may be this many work tiles, less one, ahead of the slowest consumer.
-inline constexpr int kForwardTaskSlots = 4;
+// Task slots: the work tile that is computed, and one that is loaded. Threads that gather drift
+// apart further than the copy engine's single warp. More would only let a CTA hold tiles that
+// others could begin.
+constexpr int TaskSlotsOf(KvLoad load) { return load == KvLoad::kBoxes ? 2 : 4; }
 
 }  // namespace attn::cuda

@@ -25,6 +25,13 @@ namespace attn::cuda {
 inline constexpr int kAllConsumersBarrier = 1;
 inline constexpr int kFirstWarpgroupBarrier = 2;
 
+// Where a walk stands among the key tiles of its task.
+struct Tiles {
+  int32_t current;
+  int32_t first, first_full, last_full;  // see ForwardTask
+  float slack;                           // kSlackLog2 in units of scores
+};
+
 template <ForwardConfig kConfig>
 struct ForwardConsumer {
   static_assert(kConfig.head_dim == 128 && kConfig.tile_q == 128 && kConfig.tile_kv == 128,
@@ -38,7 +45,7 @@ struct ForwardConsumer {
   const int warpgroup;
   const int warp;  // within the warpgroup
   const bool is_first_lane;
-  RingPlace<kForwardTaskSlots> read;
+  RingPlace<Shared::kTaskSlots> read;
   RingPlace<kConfig.stages> keys, values;
   uint32_t query_parity = 0;
 
@@ -93,9 +100,9 @@ struct ForwardConsumer {
     ArriveOncePerWarp(&shared.key_empty[keys.slot]);
     keys.Advance();
   }
-  __device__ __forceinline__ void ReleaseValues() {
-    ArriveOncePerWarp(&shared.value_empty[values.slot]);
-    values.Advance();
+  // The queries are not needed beyond the products of the first key tile, which come last.
+  __device__ __forceinline__ void ReleaseQueriesIf(bool is_last_use) const {
+    if (is_first_lane && is_last_use) ptx::Arrive(&shared.query_empty);
   }
 
   template <bool kIsLinear>
@@ -149,34 +156,82 @@ struct ForwardConsumer {
     ptx::SyncNamed(kFirstWarpgroupBarrier + warpgroup, 128);
   }
 
-  // One key tile: its scores beside the output of the tile before it, then its softmax.
+  // One key tile: its scores beside the output of the tile before it, then its softmax, then the
+  // waits of the next step: nothing stands between the end of the softmax and the next products,
+  // and ptxas, which moves a wait for products up to the last jump, cannot move it ahead of the
+  // exponentials.
+  //
+  // REQUIRES: the tile's keys and the values of the tile before it are there.
   template <bool kIsLinear, bool kIsMasked>
   __device__ __forceinline__ void Step(float (&scores)[kAccumulators],
                                        float (&output)[kAccumulators],
                                        uint32_t (&weights)[kAccumulators / 2], SoftmaxRows& rows,
-                                       const ColumnBounds& bounds, int32_t tile) {
-    WaitForKeys();
+                                       const ColumnBounds& bounds, const Tiles& tiles) {
+    const bool is_last = tiles.current == tiles.first;
     ptx::Pin(scores);
     StartScores(scores);
-    WaitForValues();
     ptx::Pin(output);
     ptx::Pin(weights);
     StartOutput(output, weights);
+    ptx::Barrier* const values_empty = &shared.value_empty[values.slot];
+    values.Advance();
     ptx::WaitForProducts<1>();
     ptx::Pin(scores);
     ReleaseKeys();
+    ReleaseQueriesIf(is_last);
     CapScores<kIsLinear>(scores);
-    if constexpr (kIsMasked) MaskScores(scores, bounds, tile * kConfig.tile_kv);
+    if constexpr (kIsMasked) MaskScores(scores, bounds, tiles.current * kConfig.tile_kv);
     float rescale[kRowsPerThread];
-    rows.Update(scores, args.score.log2_scale, rescale);
+    const bool moves = rows.IsExceeded(scores);
+    if (__builtin_expect(moves, false)) {
+      rows.Move(scores, args.score.log2_scale, tiles.slack, rescale);
+    }
+    rows.Weigh(scores, args.score.log2_scale);
+    WaitForValues();
+    if (!is_last) WaitForKeys();
     ptx::WaitForProducts<0>();
     ptx::Pin(output);
     ptx::Pin(weights);
-    ReleaseValues();
-
+    ArriveOncePerWarp(values_empty);
+    if (__builtin_expect(moves, false)) {
 #pragma unroll
-    for (int i = 0; i < kAccumulators; ++i) output[i] *= rescale[RowSlotOf(i)];
+      for (int i = 0; i < kAccumulators; ++i) output[i] *= rescale[RowSlotOf(i)];
+    }
     PackWeights(scores, weights);
+  }
+
+  // The last key tile: there is no output yet, so its softmax stands alone. Ends as a step does.
+  template <bool kIsLinear>
+  __device__ __forceinline__ ColumnBounds BeginWalk(const ForwardTask& task,
+                                                    float (&scores)[kAccumulators],
+                                                    uint32_t (&weights)[kAccumulators / 2],
+                                                    SoftmaxRows& rows, const Tiles& tiles) {
+    const bool is_last = tiles.current == tiles.first;
+    const bool is_masked = tiles.current >= tiles.last_full || tiles.current < tiles.first_full;
+    const int32_t valid_rows = task.kv_end - tiles.current * kConfig.tile_kv;
+    ptx::WaitForPhase(&shared.query_full, query_parity);
+    query_parity ^= 1;
+    if (args.score.query_factor != 1.0f) ApplyQueryFactor();
+    WaitForKeys();
+    ptx::Pin(scores);
+    StartScores(scores);
+    const ColumnBounds bounds = BoundsOf(task);
+    ptx::WaitForProducts<0>();
+    ptx::Pin(scores);
+    ReleaseKeys();
+    ReleaseQueriesIf(is_last);
+    CapScores<kIsLinear>(scores);
+    if (is_masked) MaskScores(scores, bounds, tiles.current * kConfig.tile_kv);
+    float rescale[kRowsPerThread];
+    rows.Move(scores, args.score.log2_scale, tiles.slack, rescale);
+    rows.Weigh(scores, args.score.log2_scale);
+    PackWeights(scores, weights);
+    WaitForValues();
+    if constexpr (kConfig.load == KvLoad::kBoxes) {
+      if (valid_rows < kConfig.tile_kv) ClearValuesFrom(valid_rows);
+    }
+    if (!is_last) WaitForKeys();
+    return bounds;
   }
 
   // The whole walk. Three loops over one step, since a test inside the step would cost up to five
@@ -185,76 +240,52 @@ struct ForwardConsumer {
   __device__ __forceinline__ void Walk(const ForwardTask& task, float (&output)[kAccumulators],
                                        float (&factor)[kRowsPerThread]) {
     SoftmaxRows rows;
-    const ColumnBounds bounds = BoundsOf(task);
-    const int32_t first = task.first;
-    const int32_t first_full = task.first_full;
-    const int32_t last_full = task.last_full;
-    int32_t tile = task.last - 1;
-    const int32_t valid_rows = task.kv_end - tile * kConfig.tile_kv;
-
+    Tiles tiles{task.last - 1, task.first, task.first_full, task.last_full,
+                kSlackLog2 / args.score.log2_scale};
     float scores[kAccumulators];
     uint32_t weights[kAccumulators / 2];
-    ptx::WaitForPhase(&shared.query_full, query_parity);
-    query_parity ^= 1;
-    if (args.score.query_factor != 1.0f) ApplyQueryFactor();
-    WaitForKeys();
-    ptx::Pin(scores);
-    StartScores(scores);
-    ptx::WaitForProducts<0>();
-    ptx::Pin(scores);
-    ReleaseKeys();
-    CapScores<kIsLinear>(scores);
-    if (tile >= last_full || tile < first_full) {
-      MaskScores(scores, bounds, tile * kConfig.tile_kv);
+    const ColumnBounds bounds = BeginWalk<kIsLinear>(task, scores, weights, rows, tiles);
+    for (--tiles.current; tiles.current >= tiles.last_full; --tiles.current) {
+      Step<kIsLinear, true>(scores, output, weights, rows, bounds, tiles);
     }
-    float rescale[kRowsPerThread];
-    rows.Update(scores, args.score.log2_scale, rescale);
-
-    PackWeights(scores, weights);
-    if constexpr (kConfig.load == KvLoad::kBoxes) {
-      if (valid_rows < kConfig.tile_kv) {
-        WaitForValues();
-        ClearValuesFrom(valid_rows);
-      }
+    for (; tiles.current >= tiles.first_full; --tiles.current) {
+      Step<kIsLinear, false>(scores, output, weights, rows, bounds, tiles);
     }
-
-    for (--tile; tile >= last_full; --tile) {
-      Step<kIsLinear, true>(scores, output, weights, rows, bounds, tile);
+    for (; tiles.current >= tiles.first; --tiles.current) {
+      Step<kIsLinear, true>(scores, output, weights, rows, bounds, tiles);
     }
-    for (; tile >= first_full; --tile) {
-      Step<kIsLinear, false>(scores, output, weights, rows, bounds, tile);
-    }
-    for (; tile >= first; --tile) {
-      Step<kIsLinear, true>(scores, output, weights, rows, bounds, tile);
-    }
-    ArriveOncePerWarp(&shared.query_empty);
-    WaitForValues();
     ptx::Pin(output);
     ptx::Pin(weights);
     StartOutput(output, weights);
     FinishRows(task, rows, factor);  // beside the last products
     ptx::WaitForProducts<0>();
     ptx::Pin(output);
-    ReleaseValues();
+    ArriveOncePerWarp(&shared.value_empty[values.slot]);
+    values.Advance();
   }
 
-  // What the rows must be multiplied by, and their LSE, which is written.
+  // What the rows must be multiplied by, and their LSE, which is written. Fields of the task are
+  // read once: the compiler would read them again after every store.
   __device__ __forceinline__ void FinishRows(const ForwardTask& task, const SoftmaxRows& rows,
                                              float (&factor)[kRowsPerThread]) const {
     const int lane = ptx::LaneId();
+    const float* const sinks = task.sinks;
+    float* const lse = task.lse;
+    const int num_queries = task.num_queries;
 #pragma unroll
     for (int slot = 0; slot < kRowsPerThread; ++slot) {
       const int row = RowOf(lane, slot);
       const int query = args.rows.QueryOf(row);
       const int head = row - query * args.rows.group_size;
-      const float* sinks =
-          task.sinks == nullptr ? nullptr : task.sinks + head * args.score.num_sinks;
-      const score::Finished finished =
-          score::Finish(rows.max[slot], QuadSum(rows.sum[slot]), args.score.natural_scale, sinks,
-                        sinks == nullptr ? 0 : args.score.num_sinks);
+      const float sum = QuadSum(rows.sum[slot]);
+      score::Finished finished = FinishWithoutSinks(rows.max[slot], sum, args.score.natural_scale);
+      if (__builtin_expect(sinks != nullptr, false)) {
+        finished = score::Finish(rows.max[slot], sum, args.score.natural_scale,
+                                 sinks + head * args.score.num_sinks, args.score.num_sinks);
+      }
       factor[slot] = finished.factor;
-      if (task.lse != nullptr && lane % 4 == 0 && query < task.num_queries) {
-        task.lse[query * args.num_q_heads + head] = finished.lse;
+      if (lse != nullptr && lane % 4 == 0 && query < num_queries) {
+        lse[query * args.num_q_heads + head] = finished.lse;
       }
     }
   }
@@ -297,17 +328,22 @@ struct ForwardConsumer {
     }
     __syncwarp();
     const int chunk = lane % kChunksPerRow;
+    uint4 pieces[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int staged_row = 2 * i + lane / kChunksPerRow;
-      const int row = 64 * warpgroup + 16 * warp + staged_row;
+      pieces[i] = *reinterpret_cast<const uint4*>(staging + StagedRowOffset(staged_row, chunk));
+    }
+    uint8_t* const out = static_cast<uint8_t*>(task.out) + chunk * kChunkBytes;
+    const int num_queries = task.num_queries;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = 64 * warpgroup + 16 * warp + 2 * i + lane / kChunksPerRow;
       const int query = args.rows.QueryOf(row);
       const int head = row - query * args.rows.group_size;
-      if (query < task.num_queries) {
-        uint8_t* target = static_cast<uint8_t*>(task.out) +
-                          (query * args.num_q_heads + head) * kKvRowBytes + chunk * kChunkBytes;
-        *reinterpret_cast<uint4*>(target) =
-            *reinterpret_cast<const uint4*>(staging + StagedRowOffset(staged_row, chunk));
+      if (query < num_queries) {
+        *reinterpret_cast<uint4*>(out + (query * args.num_q_heads + head) * kKvRowBytes) =
+            pieces[i];
       }
     }
     __syncwarp();

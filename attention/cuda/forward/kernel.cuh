@@ -1,7 +1,7 @@
 // Forward attention of many query rows over paged keys and values, for Hopper. Persistent: every
-// CTA draws work tiles of 128 packed query rows, longest first. One warpgroup loads
-// (forward/producer.cuh), two compute (forward/consumer.cuh); forward/shared.cuh lists the
-// barriers.
+// CTA draws work tiles of 128 packed query rows, longest first (forward/scheduler.cuh). One
+// warpgroup loads (forward/producer.cuh), two compute (forward/consumer.cuh); forward/shared.cuh
+// lists the barriers.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "attention/cuda/forward/config.h"
 #include "attention/cuda/forward/consumer.cuh"
 #include "attention/cuda/forward/producer.cuh"
+#include "attention/cuda/forward/scheduler.cuh"
 #include "attention/cuda/forward/shared.cuh"
 #include "attention/cuda/ptx/regs.cuh"
 #include "attention/cuda/ptx/tma.cuh"
@@ -46,10 +47,12 @@ __global__ void __launch_bounds__(kForwardThreads, 1)
   if (warpgroup == 0) {
     ptx::ReleaseRegisters<Registers::kProducer>();
     ForwardProducer<kConfig> producer{args, shared, warp, thread % 32};
+    ForwardScheduler<kConfig> scheduler{args, shared, thread % 32};
     if constexpr (kConfig.load == KvLoad::kBoxes) {
-      if (warp == 0) producer.Run(BoxLoader<kConfig>{args, thread % 32});
+      if (warp == 0) producer.Run(BoxLoader<kConfig>{args, thread % 32}, scheduler);
+      if (warp == 1) scheduler.Run();
     } else {
-      producer.Run(GatherLoader<kConfig>{args, thread % 32, warp});
+      producer.Run(GatherLoader<kConfig>{args, thread % 32, warp}, scheduler);
     }
   } else {
     ptx::ClaimRegisters<Registers::kConsumer>();

@@ -1,11 +1,12 @@
-// The loading side of a forward kernel: draws work tiles, describes them to the consumers, and
-// keeps the rings of key and value tiles full, last tile first.
+// The loading side of a forward kernel: keeps the rings of key and value tiles full, last tile
+// first.
 #pragma once
 
 #include <cstdint>
 
 #include "attention/cuda/forward/args.h"
 #include "attention/cuda/forward/config.h"
+#include "attention/cuda/forward/scheduler.cuh"
 #include "attention/cuda/forward/shared.cuh"
 #include "attention/cuda/ptx/async_copy.cuh"
 #include "attention/cuda/ptx/mbarrier.cuh"
@@ -98,43 +99,9 @@ struct ForwardProducer {
   Shared& shared;
   const int warp;
   const int lane;
-  RingPlace<kForwardTaskSlots> written;  // next task slot to write
-  RingPlace<kForwardTaskSlots> read;
+  RingPlace<Shared::kTaskSlots> read;
   RingPlace<kConfig.stages> keys, values;
   uint32_t query_parity = 0;
-  int32_t drawn = 0;
-
-  // Number of the work item after the current ones; beyond the end if there is none. The CTA that
-  // draws last of all leaves the counter as the next launch wants it.
-  __device__ __forceinline__ void Draw() {
-    if (lane == 0) {
-      const int32_t ticket = atomicAdd(args.next_item, 1);
-      if (ticket == args.num_items - 1) *args.next_item = 0;
-      drawn = ticket + static_cast<int32_t>(gridDim.x);
-    }
-  }
-
-  __device__ __forceinline__ void PublishTask(int32_t item_index) {
-    ptx::WaitForPhase(&shared.task_empty[written.slot], written.parity ^ 1);
-    if (lane == 0) {
-      ForwardTask& task = shared.tasks[written.slot];
-      if (item_index < args.num_items) {
-        task = MakeForwardTask(args, args.items[item_index], kConfig.tile_q, kConfig.tile_kv);
-        PrefetchQueries(task);
-      } else {
-        task.is_end = true;
-      }
-      ptx::Arrive(&shared.task_full[written.slot]);
-    }
-    __syncwarp();
-    written.Advance();
-  }
-
-  __device__ __forceinline__ void PrefetchQueries(const ForwardTask& task) const {
-    const int32_t head = task.kv_head * args.rows.group_size;
-    ptx::PrefetchBox(&args.query_map, {0, head, task.q_row});
-    ptx::PrefetchBox(&args.query_map, {64, head, task.q_row});
-  }
 
   __device__ __forceinline__ void LoadQueries(const ForwardTask& task) {
     ptx::WaitForPhase(&shared.query_empty, query_parity ^ 1);
@@ -169,37 +136,44 @@ struct ForwardProducer {
   }
 
   // Keys of the last tile, queries, then keys of tile n - 1 and values of tile n: any other order
-  // starves the first steps.
+  // starves the first steps. Where all warps load, the first one schedules in between; else a warp
+  // of its own does.
   template <typename Loader>
-  __device__ __forceinline__ void Run(const Loader& loader) {
-    if (warp == 0) PublishTask(static_cast<int32_t>(blockIdx.x));
+  __device__ __forceinline__ void Run(const Loader& loader, ForwardScheduler<kConfig>& scheduler) {
+    const bool schedules = Shared::kLoadingWarps > 1 && warp == 0;
+    if (schedules) scheduler.Publish();
     while (true) {
       const ForwardTask& task = shared.tasks[read.slot];
       ptx::WaitForPhase(&shared.task_full[read.slot], read.parity);
       if (task.is_end) return;
-      if (warp == 0) Draw();
+      if (schedules) scheduler.Draw();
       const bool sees_keys = task.sees_keys();
       typename Loader::Place place = loader.Find(task, task.last - 1);
       if (sees_keys) {
         LoadKeys(loader, place);
         if (warp == 0) LoadQueries(task);
       }
-      if (warp == 0) PublishTask(__shfl_sync(~0u, drawn, 0));
-      if (sees_keys) {
-        typename Loader::Place next = loader.Find(task, task.last - 2);
-        for (int32_t tile = task.last - 2; tile >= task.first; --tile) {
-          const typename Loader::Place after = loader.Find(task, tile - 1);
-          LoadKeys(loader, next);
-          LoadValues(loader, place);
-          place = next;
-          next = after;
-        }
-        LoadValues(loader, place);
-      }
+      if (schedules) scheduler.Publish();
+      if (sees_keys) LoadRest(loader, task, place);
       __syncwarp();
       if (lane == 0) ptx::Arrive(&shared.task_empty[read.slot]);
       read.Advance();
     }
+  }
+
+  // `place` is that of the last tile, whose keys are on their way.
+  template <typename Loader>
+  __device__ __forceinline__ void LoadRest(const Loader& loader, const ForwardTask& task,
+                                           typename Loader::Place place) {
+    typename Loader::Place next = loader.Find(task, task.last - 2);
+    for (int32_t tile = task.last - 2; tile >= task.first; --tile) {
+      const typename Loader::Place after = loader.Find(task, tile - 1);
+      LoadKeys(loader, next);
+      LoadValues(loader, place);
+      place = next;
+      next = after;
+    }
+    LoadValues(loader, place);
   }
 };
 

@@ -7,8 +7,8 @@
 //                 each gathering thread
 //   key_empty     each consumer warp               producers    keys[slot] may be overwritten
 //   value_full, value_empty                                     the same for values[slot]
-//   task_full     one producer thread              all          tasks[slot] is written
-//   task_empty    each consumer and producer warp  warp 0       tasks[slot] may be overwritten
+//   task_full     one scheduling thread            all          tasks[slot] is written
+//   task_empty    each consumer and loading warp   scheduler    tasks[slot] may be overwritten
 //
 // A warp's own wait says nothing of its neighbours' products, so every warp arrives for itself.
 #pragma once
@@ -28,21 +28,22 @@ struct ForwardShared {
   static constexpr int kQueryBytes = kConfig.tile_q * kConfig.head_dim * 2;
   static constexpr int kKvBytes = kConfig.tile_kv * kConfig.head_dim * 2;
   static constexpr int kConsumerWarps = 4 * kForwardConsumers;
-  static constexpr int kProducerWarps = kConfig.load == KvLoad::kBoxes ? 1 : 4;
+  static constexpr int kLoadingWarps = kConfig.load == KvLoad::kBoxes ? 1 : 4;
+  static constexpr int kTaskSlots = TaskSlotsOf(kConfig.load);
 
   alignas(1024) uint8_t query[kQueryBytes];
   uint8_t keys[kConfig.stages][kKvBytes];
   uint8_t values[kConfig.stages][kKvBytes];
   uint8_t staging[kQueryBytes];  // output; each consumer warp owns 16 rows
-  ForwardTask tasks[kForwardTaskSlots];
+  ForwardTask tasks[kTaskSlots];
   ptx::Barrier query_full, query_empty;
   ptx::Barrier key_full[kConfig.stages], key_empty[kConfig.stages];
   ptx::Barrier value_full[kConfig.stages], value_empty[kConfig.stages];
-  ptx::Barrier task_full[kForwardTaskSlots], task_empty[kForwardTaskSlots];
+  ptx::Barrier task_full[kTaskSlots], task_empty[kTaskSlots];
 
   // One thread; a barrier of the whole CTA follows.
   __device__ __forceinline__ void InitBarriers() {
-    constexpr int kKvArrivals = kConfig.load == KvLoad::kBoxes ? 1 : 32 * kProducerWarps;
+    constexpr int kKvArrivals = kConfig.load == KvLoad::kBoxes ? 1 : 32 * kLoadingWarps;
     ptx::InitBarrier(&query_full, 1);
     ptx::InitBarrier(&query_empty, kConsumerWarps);
     for (int i = 0; i < kConfig.stages; ++i) {
@@ -51,9 +52,9 @@ struct ForwardShared {
       ptx::InitBarrier(&value_full[i], kKvArrivals);
       ptx::InitBarrier(&value_empty[i], kConsumerWarps);
     }
-    for (int i = 0; i < kForwardTaskSlots; ++i) {
+    for (int i = 0; i < kTaskSlots; ++i) {
       ptx::InitBarrier(&task_full[i], 1);
-      ptx::InitBarrier(&task_empty[i], kConsumerWarps + kProducerWarps);
+      ptx::InitBarrier(&task_empty[i], kConsumerWarps + kLoadingWarps);
     }
     ptx::FenceBarrierInit();
   }

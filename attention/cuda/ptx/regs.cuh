@@ -39,6 +39,13 @@ __device__ __forceinline__ float ReciprocalFast(float x) {
   return y;
 }
 
+// Within 2^-22 of the logarithm, relatively where that is above 1.
+__device__ __forceinline__ float Log2Fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Rounded to nearest even, `low` in the low half.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t packed;

@@ -6,6 +6,7 @@
 
 #include "attention/cuda/ptx/regs.cuh"
 #include "attention/cuda/tile/fragment.h"
+#include "attention/cuda/tile/score_limit.h"
 #include "attention/score/logit.h"
 #include "attention/score/online_softmax.h"
 #include "attention/score/visible_range.h"
@@ -72,24 +73,61 @@ __device__ __forceinline__ float MaxOf(const float (&scores)[kAccumulators], int
   return fmaxf(fmaxf(chains[0], chains[1]), fmaxf(chains[2], chains[3]));
 }
 
+// The greatest bits among this thread's columns; two chains.
+__device__ __forceinline__ int32_t TopBitsOf(const float (&scores)[kAccumulators], int row) {
+  int32_t chains[2] = {kReachedByAll, kReachedByAll};
+#pragma unroll
+  for (int i = 2 * row; i < kAccumulators; i += 4) {
+    int32_t& chain = chains[i / 4 % 2];
+    chain = __vimax3_s32(chain, ScoreBits(scores[i]), ScoreBits(scores[i + 1]));
+  }
+  return chains[0] < chains[1] ? chains[1] : chains[0];
+}
+
+// How far, in powers of 2, scores may exceed the maximum that a row works with.
+inline constexpr float kSlackLog2 = 8.0f;
+
+// What a row works with as its maximum stays until a score exceeds it by more than the slack:
+// weights are then at most 2^8 instead of 1, which no result notices, and sums and outputs hardly
+// ever need to be rescaled. Each row decides for itself, and a row that stays while others of the
+// warp move is multiplied by exactly 1, so its bits do not depend on its neighbours.
 struct SoftmaxRows {
   float max[kRowsPerThread] = {score::kNoScore, score::kNoScore};
-  float sum[kRowsPerThread] = {};  // of this thread's columns only
+  float sum[kRowsPerThread] = {};                                  // of this thread's columns only
+  int32_t limit[kRowsPerThread] = {kReachedByAll, kReachedByAll};  // bits of scores that move it
 
-  // Takes a tile of scores, which become weights. Returns in `rescale` what earlier sums and
-  // outputs must be multiplied by. The same operations for every row, masked or not: a row's bits
-  // do not depend on its neighbours.
-  __device__ __forceinline__ void Update(float (&scores)[kAccumulators], float log2_scale,
-                                         float (&rescale)[kRowsPerThread]) {
+  // Whether a row of this warp may have to move.
+  __device__ __forceinline__ bool IsExceeded(const float (&scores)[kAccumulators]) const {
+    bool is_exceeded = false;
+#pragma unroll
+    for (int row = 0; row < kRowsPerThread; ++row) {
+      is_exceeded |= TopBitsOf(scores, row) >= limit[row];
+    }
+    return __any_sync(~0u, is_exceeded);
+  }
+
+  // `slack` is kSlackLog2 in units of scores. Returns in `rescale` what earlier outputs must be
+  // multiplied by.
+  __device__ __forceinline__ void Move(const float (&scores)[kAccumulators], float log2_scale,
+                                       float slack, float (&rescale)[kRowsPerThread]) {
+#pragma unroll
+    for (int row = 0; row < kRowsPerThread; ++row) {
+      const float top = QuadMax(MaxOf(scores, row));
+      const float new_max = top > __fadd_rn(max[row], slack) ? top : max[row];
+      const float below = __fsub_rn(max[row], score::ShiftOf(new_max));
+      rescale[row] = ptx::Exp2Fast(__fmul_rn(below, log2_scale));
+      sum[row] = __fmul_rn(sum[row], rescale[row]);
+      max[row] = new_max;
+      limit[row] = FirstBitsAbove(__fadd_rn(new_max, slack));
+    }
+  }
+
+  // Scores become weights.
+  __device__ __forceinline__ void Weigh(float (&scores)[kAccumulators], float log2_scale) {
     float shift_log2[kRowsPerThread];
 #pragma unroll
     for (int row = 0; row < kRowsPerThread; ++row) {
-      const float new_max = fmaxf(max[row], QuadMax(MaxOf(scores, row)));
-      const float shift = score::ShiftOf(new_max);
-      rescale[row] = ptx::Exp2Fast(__fmul_rn(__fsub_rn(max[row], shift), log2_scale));
-      shift_log2[row] = __fmul_rn(shift, log2_scale);
-      max[row] = new_max;
-      sum[row] = __fmul_rn(sum[row], rescale[row]);
+      shift_log2[row] = __fmul_rn(score::ShiftOf(max[row]), log2_scale);
     }
 #pragma unroll
     for (int i = 0; i < kAccumulators; ++i) {
@@ -99,6 +137,14 @@ struct SoftmaxRows {
     }
   }
 };
+
+// score::Finish for a row without sinks, in a few instructions.
+__device__ __forceinline__ score::Finished FinishWithoutSinks(float max, float sum,
+                                                              float natural_scale) {
+  if (max == score::kNoScore) return {};
+  return {ptx::ReciprocalFast(sum),
+          fmaf(ptx::Log2Fast(sum), 1 / score::kLog2E, max * natural_scale)};
+}
 
 // Weights rounded to bf16, as left operands of eight products 16 keys deep.
 __device__ __forceinline__ void PackWeights(const float (&weights)[kAccumulators],

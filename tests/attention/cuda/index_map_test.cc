@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
+#include <random>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "attention/cuda/kv_pool.h"
 #include "attention/cuda/tile/fragment.h"
 #include "attention/cuda/tile/row_map.h"
+#include "attention/cuda/tile/score_limit.h"
 #include "attention/cuda/tile/swizzle.h"
 
 namespace attn::cuda {
@@ -39,6 +44,27 @@ TEST(FragmentTest, ColumnBitsSayWhichColumnsLieWithin) {
       }
     }
   }
+}
+
+TEST(ScoreLimitTest, BitsReachTheLimitWhereTheScoreExceedsTheBound) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  std::vector<float> values = {0.0f, -0.0f, 1e-45f, 8.0f, kInfinity, -kInfinity, -3.0f, 3e38f};
+  for (int i = 0; i < 2000; ++i) {
+    values.push_back(
+        std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 90) - 60) *
+        (i % 2 == 0 ? 1.0f : -1.0f));
+  }
+  for (const float bound : values) {
+    for (const float score : values) {
+      const bool is_reached = ScoreBits(score) >= FirstBitsAbove(bound);
+      const bool is_expected = std::signbit(bound) || score > bound;
+      ASSERT_EQ(is_reached, is_expected) << score << " against " << bound;
+    }
+  }
+  EXPECT_EQ(FirstBitsAbove(std::nanf("")), kReachedByAll);
 }
 
 TEST(FragmentTest, AccumulatorPairsAreTheLeftOperandOfTheNextProduct) {

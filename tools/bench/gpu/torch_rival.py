@@ -1,13 +1,16 @@
-"""cuDNN through PyTorch, beside our own figures of the same GPU and the same minute.
+"""cuDNN through PyTorch, and FlashAttention-3 where its module is found, beside our own figures of
+the same GPU and the same minute.
 
     python3 torch_rival.py ours.jsonl > joined.jsonl
 
-reads the lines of gpu_bench and prints them again. Lines of shapes that cuDNN can run get the
-fields rival, rival_value and ratio: ours over cuDNN's for rates, time over time for times. Timing is
-that of gpu_bench: cold is the event time of one call after reading 512 MiB, median of 21; sustained
-is back-to-back calls; rotating is a CUDA graph of calls over sets that exceed L2 three times.
-cuDNN's decode reads a contiguous cache.
+reads the lines of gpu_bench and prints them again. Lines of shapes that a rival can run get the
+fields rival (cudnn or fa3), rival_value and ratio: ours over the rival's for rates, time over time
+for times. Where both run, the faster is the rival, and cudnn_value and fa3_value hold both. Timing
+is that of gpu_bench: cold is the event time of one call after reading 512 MiB, median of 21;
+sustained is back-to-back calls; rotating is a CUDA graph of calls over sets that exceed L2 three
+times. The rivals read contiguous keys and values.
 """
+import importlib
 import json
 import re
 import sys
@@ -17,7 +20,20 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DIM = 128
+VARLEN_MIX = (8192, 4096, 2048, 1024, 512, 256, 128, 128)
 FLUSH = torch.zeros(2**27, device="cuda", dtype=torch.float32)
+
+
+def find_fa3():
+    for name in ("flash_attn_interface", "fa3_fwd_interface"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            pass
+    return None
+
+
+FA3 = find_fa3()
 
 
 def events():
@@ -86,16 +102,32 @@ def attend(q, k, v, causal):
                                           enable_gqa=q.shape[1] != k.shape[1])
 
 
+def rates(call, flops):
+    return {"cold": flops / cold_us(call) / 1e6, "sustained": flops / sustained_us(call) / 1e6}
+
+
 def prefill(heads, kv_heads, causal, length, batch):
     q = random_rows(batch, length, heads)
     k = random_rows(batch, length, kv_heads)
     v = random_rows(batch, length, kv_heads)
     flops = 4 * batch * length * length * heads * DIM * (0.5 if causal else 1)
+    found = {"cudnn": rates(lambda: attend(q, k, v, causal), flops)}
+    if FA3 is not None:
+        rows = [x.transpose(1, 2) for x in (q, k, v)]
+        found["fa3"] = rates(lambda: FA3.flash_attn_func(*rows, causal=causal), flops)
+    return found
 
-    def call():
-        return attend(q, k, v, causal)
 
-    return {"cold": flops / cold_us(call) / 1e6, "sustained": flops / sustained_us(call) / 1e6}
+def varlen_prefill(heads, kv_heads):
+    if FA3 is None:
+        return {}
+    ends = torch.tensor((0,) + VARLEN_MIX, device="cuda").cumsum(0).to(torch.int32)
+    q, k, v = (torch.randn((sum(VARLEN_MIX), n, DIM), device="cuda", dtype=torch.bfloat16)
+               for n in (heads, kv_heads, kv_heads))
+    longest = max(VARLEN_MIX)
+    flops = 4 * sum(n * n for n in VARLEN_MIX) * heads * DIM * 0.5
+    return {"fa3": rates(lambda: FA3.flash_attn_varlen_func(q, k, v, ends, ends, longest, longest,
+                                                            causal=True), flops)}
 
 
 def decode(heads, kv_heads, batch, length):
@@ -104,25 +136,45 @@ def decode(heads, kv_heads, batch, length):
     inputs = [(random_rows(batch, 1, heads), random_rows(batch, length, kv_heads),
                random_rows(batch, length, kv_heads)) for _ in range(sets)]
     calls = [(lambda i=i: attend(*inputs[i % sets], False)) for i in range(max(8, sets))]
-    return {"cold": cold_us(calls[0]), "rotating": rotating_us(calls)}
+    return {"cudnn": {"cold": cold_us(calls[0]), "rotating": rotating_us(calls)}}
 
 
-def rival_of(line, known):
-    """cuDNN's value for the metric of a line, or None."""
+def rivals_of(line, known):
+    """What rivals need for the case of a line: their values by metric."""
     shape = re.match(r"(\d+)/(\d+) (causal|none) S(\d+) B(\d+) (contiguous|page \d+)$", line["case"])
     if line["bench"] == "gpu_prefill" and shape:
         heads, kv_heads, length, batch = (int(shape[i]) for i in (1, 2, 4, 5))
         key = (heads, kv_heads, shape[3], length, batch)
         if key not in known:
             known[key] = prefill(heads, kv_heads, shape[3] == "causal", length, batch)
-        return known[key].get(line["metric"])
+        return known[key]
+    shape = re.match(r"(\d+)/(\d+) causal varlen", line["case"])
+    if line["bench"] == "gpu_prefill" and shape:
+        key = (int(shape[1]), int(shape[2]))
+        if key not in known:
+            known[key] = varlen_prefill(*key)
+        return known[key]
     shape = re.match(r"(\d+)/(\d+) B(\d+) L(\d+) q1 page \d+$", line["case"])
     if line["bench"] == "gpu_decode" and shape:
         key = tuple(int(shape[i]) for i in (1, 2, 3, 4))
         if key not in known:
             known[key] = decode(*key)
-        return known[key].get(line["metric"])
-    return None
+        return known[key]
+    return {}
+
+
+def join(line, rivals):
+    values = {name: metrics[line["metric"]] for name, metrics in rivals.items()
+              if line["metric"] in metrics}
+    if not values:
+        return
+    is_time = line["unit"] == "us"
+    best = (min if is_time else max)(values, key=values.get)
+    line["rival"] = best
+    line["rival_value"] = round(values[best], 3)
+    line["ratio"] = round(line["value"] / values[best], 4)
+    if len(values) > 1:
+        line.update({f"{name}_value": round(value, 3) for name, value in values.items()})
 
 
 def main():
@@ -130,11 +182,7 @@ def main():
     with open(sys.argv[1]) as ours, torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         for text in ours:
             line = json.loads(text)
-            rival = rival_of(line, known)
-            if rival is not None:
-                line["rival"] = "cudnn"
-                line["rival_value"] = round(rival, 3)
-                line["ratio"] = round(line["value"] / rival, 4)
+            join(line, rivals_of(line, known))
             print(json.dumps(line), flush=True)
 
 
