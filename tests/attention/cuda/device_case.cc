@@ -131,10 +131,14 @@ void CaseOnDevice::MakeInputs() {
   for (size_t i = 0; i < case_.entries.size(); ++i) {
     const CaseEntry& entry = case_.entries[i];
     std::mt19937_64 random(entry.seed != 0 ? entry.seed : case_.seed * 1000 + i);
-    const size_t q_count = size_t{1} * entry.q_len * case_.num_q_heads * kDim;
+    const size_t q_row = size_t{1} * case_.num_q_heads * kDim;
     const size_t kv_count = size_t{1} * entry.kv_len * case_.num_kv_heads * kDim;
-    inputs_.push_back({RandomBf16(random, q_count, case_.spread),
-                       RandomBf16(random, kv_count, 1.0f), RandomBf16(random, kv_count, 1.0f)});
+    EntryInputs inputs;
+    inputs.k = RandomBf16(random, kv_count, 1.0f);
+    inputs.v = RandomBf16(random, kv_count, 1.0f);
+    inputs.q = RandomBf16(random, (entry.skipped_q + entry.q_len) * q_row, case_.spread);
+    inputs.q.erase(inputs.q.begin(), inputs.q.begin() + entry.skipped_q * q_row);
+    inputs_.push_back(std::move(inputs));
   }
   std::mt19937_64 random(case_.seed);
   std::normal_distribution<float> normal(1.0f, 2.0f);

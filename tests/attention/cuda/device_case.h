@@ -21,6 +21,7 @@ struct CaseEntry {
   int32_t q_len = 1;
   int32_t kv_len = 1;
   std::optional<int64_t> q_start;  // absent: kv_len - q_len
+  int32_t skipped_q = 0;           // this many rows are made and left out before the first
   int32_t layer = 0;
   bool is_causal = true;
   bool uses_sinks = true;

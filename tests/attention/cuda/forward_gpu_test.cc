@@ -87,8 +87,19 @@ std::vector<DeviceCase> Cases() {
   DeviceCase large = Case("large logits", 8, 2, 16, RaggedEntries());
   large.spread = 100.0f;
   cases.push_back(large);
+  // Some rows of a tile meet scores far above all before, others do not.
+  DeviceCase middling = Case("middling logits", 8, 2, 16, RaggedEntries());
+  middling.spread = 6.0f;
+  cases.push_back(middling);
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = 100 + i;
   return cases;
+}
+
+EntryOutputs LastRowsOf(const EntryOutputs& outputs, size_t rows, size_t last) {
+  EntryOutputs result = outputs;
+  result.out.erase(result.out.begin(), result.out.end() - outputs.out.size() / rows * last);
+  result.lse.erase(result.lse.begin(), result.lse.end() - outputs.lse.size() / rows * last);
+  return result;
 }
 
 class ForwardGpuTest : public testing::Test {
@@ -159,6 +170,29 @@ TEST_F(ForwardGpuTest, BitsDoNotDependOnMatesPagesOrCuts) {
     const auto got = (*crowd_on_device)->RunForward();
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_TRUE((*got)[i % 2] == (*expected)[0]) << crowd;
+  }
+}
+
+// The same rows in other places of their tiles, beside other rows. Logits are such that in most
+// tiles some rows move their maximum and others do not.
+TEST_F(ForwardGpuTest, BitsDoNotDependOnTheRowsOfTheSameTile) {
+  constexpr int32_t kRows = 400;
+  DeviceCase whole = Case("whole", 8, 2, 16, {Rows(kRows, 1500)});
+  whole.spread = 6.0f;
+  whole.entries[0].seed = 78;
+  auto on_device = CaseOnDevice::Create(whole);
+  ASSERT_TRUE(on_device.ok()) << on_device.status();
+  const auto expected = (*on_device)->RunForward();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  for (const int32_t skipped : {1, 2, 5, 37, 399}) {
+    DeviceCase rest = whole;
+    rest.entries[0].q_len = kRows - skipped;
+    rest.entries[0].skipped_q = skipped;
+    auto rest_on_device = CaseOnDevice::Create(rest);
+    ASSERT_TRUE(rest_on_device.ok()) << rest_on_device.status();
+    const auto got = (*rest_on_device)->RunForward();
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(LastRowsOf((*expected)[0], kRows, kRows - skipped) == (*got)[0]) << skipped;
   }
 }
 
