@@ -92,7 +92,7 @@ class CpuBackend : public Backend {
     for (const PageCopy& copy : batch.copies) CopyPage(kv, copy);
     Append(kv, batch.appends);
     Attend(kv, batch.rows);
-    return Ticket{++launches_};
+    return Ticket{.value = ++launches_, .is_done = true};
   }
 
   absl::Status Wait(Ticket ticket) override {

@@ -5,8 +5,8 @@
 namespace attn {
 
 absl::Status CheckCudaDevice(int) {
-  return MakeError(Reason::kUnsupported, "backend",
-                   "got cuda, but this build has none; want one made with ATTN_BUILD_CUDA=ON");
+  return MakeError(Reason::kUnsupported, "device",
+                   "this build has no CUDA backend, want one made with ATTN_BUILD_CUDA=ON");
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {

@@ -63,7 +63,9 @@ class Engine::Loop {
   void Gather(Calls& calls);
   void Admit(Calls calls);
   void RunFree();
-  void Execute(Launch& launch);
+  void Execute(std::span<Launch> launches);
+  void Start(Launch& launch);
+  void End(Launch& launch, Nanos since);
   void EndStep(const std::vector<Placed>& placed, std::span<const Launch> launches, Nanos began);
   void Housekeep(Nanos now);
   void LoseDevice(const absl::Status& status);
@@ -143,7 +145,7 @@ void Engine::Loop::Step(Calls calls) {
   const std::vector<DueChunk>& due = batcher_.TakeDue(clock_.Now());
   std::vector<Placed>& placed = placement_.Place(due, clock_.Now());
   const std::span<Launch> launches = staging_.Build(placed);
-  for (Launch& launch : launches) Execute(launch);
+  Execute(launches);
   EndStep(placed, launches, began);
   Settle(placed, launches, line_, stats);
   RunFree();
@@ -221,16 +223,40 @@ void Engine::Loop::RunFree() {
   }
 }
 
-void Engine::Loop::Execute(Launch& launch) {
+// A device that works in the background gets all launches of the step at once: it computes one
+// while the next is sent.
+void Engine::Loop::Execute(std::span<Launch> launches) {
+  for (Launch& launch : launches) Start(launch);
+  Nanos free_since = 0;  // of the device
+  for (Launch& launch : launches) {
+    if (launch.ticket.has_value()) {
+      launch.outcome = backend->Wait(*launch.ticket);
+      launch.ticket.reset();
+      End(launch, std::max(launch.began, free_since));
+    }
+    free_since = launch.ended;
+  }
+}
+
+void Engine::Loop::Start(Launch& launch) {
   launch.began = clock_.Now();
   launch.outcome = absl::OkStatus();
   const Batch& batch = launch.batch;
   if (!batch.copies.empty() || !batch.appends.empty() || !batch.rows.empty()) {
     const absl::StatusOr<Ticket> ticket = backend->Launch(*launch.store->kv, batch);
+    if (ticket.ok() && !ticket->is_done) {
+      launch.ticket = *ticket;
+      return;
+    }
     launch.outcome = ticket.ok() ? backend->Wait(*ticket) : ticket.status();
   }
+  End(launch, launch.began);
+}
+
+// `since`: when the device could begin with it.
+void Engine::Loop::End(Launch& launch, Nanos since) {
   launch.ended = clock_.Now();
-  const Nanos elapsed = launch.ended - launch.began;
+  const Nanos elapsed = launch.ended - since;
   stats.attend_ns.Add(static_cast<uint64_t>(elapsed));
   if (launch.outcome.ok()) {
     costs_.Observe(launch.units, elapsed);
@@ -243,8 +269,7 @@ void Engine::Loop::Execute(Launch& launch) {
 void Engine::Loop::EndStep(const std::vector<Placed>& placed, std::span<const Launch> launches,
                            Nanos began) {
   const Nanos now = clock_.Now();
-  Nanos in_launches = 0;
-  for (const Launch& launch : launches) in_launches += launch.ended - launch.began;
+  const Nanos in_launches = launches.empty() ? 0 : launches.back().ended - launches.front().began;
   if (!placed.empty()) gather_.Launched(placement_.num_calls(), now);
   stats.steps.Add(1);
   stats.longest_step_ns.Max(static_cast<uint64_t>(now - began));

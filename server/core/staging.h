@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "attn/attention/backend.h"
 #include "attn/attention/batch.h"
 #include "attn/kvcache/kv_cache.h"
 #include "server/core/placement.h"
@@ -23,9 +25,10 @@ struct Launch {
   uint64_t number = 0;  // counts launches of the engine, from 1
   uint32_t num_items = 0;
   uint32_t num_q_rows = 0;
-  uint32_t num_layers = 0;   // distinct
-  uint32_t num_calls = 0;    // distinct
-  uint32_t num_clients = 0;  // distinct streams; a unary call is one
+  uint32_t num_layers = 0;       // distinct
+  uint32_t num_calls = 0;        // distinct
+  uint32_t num_clients = 0;      // distinct streams; a unary call is one
+  std::optional<Ticket> ticket;  // while the device works on it
   Nanos began = 0;
   Nanos ended = 0;
   absl::Status outcome;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -141,17 +142,26 @@ class FakeBackend : public Backend {
 
   absl::StatusOr<Ticket> Launch(KvStore& kv_store, const Batch& batch) override {
     auto& store = static_cast<FakeStore&>(kv_store);
+    device_->calls += 'L';
     if (device_->on_launch) device_->on_launch(batch);
     if (device_->keeps_records) device_->records.push_back(RecordOf(batch));
     if (!device_->next_launch_error.ok()) {
       return std::exchange(device_->next_launch_error, absl::OkStatus());
     }
-    Spend(store.spec(), batch);
-    if (device_->computes) Run(store, batch);
-    return Ticket{};
+    if (device_->works_in_background) {
+      under_way_.push_back({&store, &batch});
+      return Ticket{};
+    }
+    Do(store, batch);
+    return Ticket{.is_done = true};
   }
 
   absl::Status Wait(Ticket) override {
+    device_->calls += 'W';
+    if (!under_way_.empty()) {
+      Do(*under_way_.front().store, *under_way_.front().batch);
+      under_way_.pop_front();
+    }
     return std::exchange(device_->next_wait_error, absl::OkStatus());
   }
 
@@ -173,6 +183,16 @@ class FakeBackend : public Backend {
   int32_t prefill_cut_rows() const override { return device_->cut_rows; }
 
  private:
+  struct UnderWay {
+    FakeStore* store;
+    const Batch* batch;
+  };
+
+  void Do(FakeStore& store, const Batch& batch) {
+    Spend(store.spec(), batch);
+    if (device_->computes) Run(store, batch);
+  }
+
   static LaunchRecord RecordOf(const Batch& batch) {
     LaunchRecord record;
     record.num_copies = batch.copies.size();
@@ -237,6 +257,7 @@ class FakeBackend : public Backend {
   }
 
   std::shared_ptr<FakeDevice> device_;
+  std::deque<UnderWay> under_way_;
 };
 
 }  // namespace

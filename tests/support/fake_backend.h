@@ -45,6 +45,10 @@ struct FakeDevice {
   // False: rows get zeros and appends are dropped, for lengths that would take too long.
   bool computes = true;
   int32_t cut_rows = 16;
+  // Launch returns before anything is done; that is when Wait returns. Launches take turns.
+  bool works_in_background = false;
+  // One letter for every call: L for Launch, W for Wait.
+  std::string calls;
   bool keeps_records = true;
   std::vector<LaunchRecord> records;
   int num_stores = 0;

@@ -148,7 +148,7 @@ absl::StatusOr<Ticket> CudaBackend::Launch(KvStore& store, const Batch& batch) {
   }
   ++launches_;
   open_.push_back({launches_, started_});
-  return Ticket{launches_};
+  return Ticket{.value = launches_};
 }
 
 absl::Status CudaBackend::StartStep(const CudaKvStore& store, const Batch& batch,

@@ -41,6 +41,7 @@ struct KvStoreOptions {
 
 struct Ticket {
   uint64_t value = 0;
+  bool is_done = false;  // Wait returns at once
 };
 
 // What a launch costs, in the units the scheduler plans with.
