@@ -93,6 +93,10 @@ std::vector<DeviceCase> Cases() {
   large.spread = 100.0f;
   cases.push_back(large);
   cases.push_back(Case("long", 4, 1, 16, {Rows(1, 100000), Rows(1, 40000), Rows(2, 70001)}));
+  // Leaves on both sides of position 2^18, whose common ancestor is far up the tree of merges.
+  DeviceCase border = Case("window across a border", 2, 1, 64, {Rows(1, (1 << 18) + 900)});
+  border.left = 2500;
+  cases.push_back(border);
   for (size_t i = 0; i < cases.size(); ++i) cases[i].seed = 300 + i;
   return cases;
 }
