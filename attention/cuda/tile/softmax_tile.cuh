@@ -141,7 +141,7 @@ struct SoftmaxRows {
 // score::Finish for a row without sinks, in a few instructions.
 __device__ __forceinline__ score::Finished FinishWithoutSinks(float max, float sum,
                                                               float natural_scale) {
-  if (max == score::kNoScore) return {};
+  if (max == score::kNoScore && sum == 0.0f) return {};  // NaN shows in the sum
   return {ptx::ReciprocalFast(sum),
           fmaf(ptx::Log2Fast(sum), 1 / score::kLog2E, max * natural_scale)};
 }

@@ -102,23 +102,23 @@ def attend(q, k, v, causal):
                                           enable_gqa=q.shape[1] != k.shape[1])
 
 
-def rates(call, flops):
-    return {"cold": flops / cold_us(call) / 1e6, "sustained": flops / sustained_us(call) / 1e6}
+def rate(metric, call, flops):
+    return flops / (cold_us(call) if metric == "cold" else sustained_us(call)) / 1e6
 
 
-def prefill(heads, kv_heads, causal, length, batch):
+def prefill(metric, heads, kv_heads, causal, length, batch):
     q = random_rows(batch, length, heads)
     k = random_rows(batch, length, kv_heads)
     v = random_rows(batch, length, kv_heads)
     flops = 4 * batch * length * length * heads * DIM * (0.5 if causal else 1)
-    found = {"cudnn": rates(lambda: attend(q, k, v, causal), flops)}
+    found = {"cudnn": rate(metric, lambda: attend(q, k, v, causal), flops)}
     if FA3 is not None:
         rows = [x.transpose(1, 2) for x in (q, k, v)]
-        found["fa3"] = rates(lambda: FA3.flash_attn_func(*rows, causal=causal), flops)
+        found["fa3"] = rate(metric, lambda: FA3.flash_attn_func(*rows, causal=causal), flops)
     return found
 
 
-def varlen_prefill(heads, kv_heads):
+def varlen_prefill(metric, heads, kv_heads):
     if FA3 is None:
         return {}
     ends = torch.tensor((0,) + VARLEN_MIX, device="cuda").cumsum(0).to(torch.int32)
@@ -126,50 +126,42 @@ def varlen_prefill(heads, kv_heads):
                for n in (heads, kv_heads, kv_heads))
     longest = max(VARLEN_MIX)
     flops = 4 * sum(n * n for n in VARLEN_MIX) * heads * DIM * 0.5
-    return {"fa3": rates(lambda: FA3.flash_attn_varlen_func(q, k, v, ends, ends, longest, longest,
-                                                            causal=True), flops)}
+    return {"fa3": rate(metric,
+                        lambda: FA3.flash_attn_varlen_func(q, k, v, ends, ends, longest, longest,
+                                                           causal=True), flops)}
 
 
-def decode(heads, kv_heads, batch, length):
+def decode(metric, heads, kv_heads, batch, length):
     size = 2 * batch * length * kv_heads * DIM * 2
     sets = max(1, min(16, int(180e6 / size) + 1))
     inputs = [(random_rows(batch, 1, heads), random_rows(batch, length, kv_heads),
                random_rows(batch, length, kv_heads)) for _ in range(sets)]
     calls = [(lambda i=i: attend(*inputs[i % sets], False)) for i in range(max(8, sets))]
-    return {"cudnn": {"cold": cold_us(calls[0]), "rotating": rotating_us(calls)}}
+    return {"cudnn": cold_us(calls[0]) if metric == "cold" else rotating_us(calls)}
 
 
-def rivals_of(line, known):
-    """What rivals need for the case of a line: their values by metric."""
-    shape = re.match(r"(\d+)/(\d+) (causal|none) S(\d+) B(\d+) (contiguous|page \d+)$", line["case"])
+def measurement_of(line):
+    """What to call, with what, for the rivals of a line; None where they cannot run it."""
+    if line["metric"] not in ("cold", "sustained", "rotating"):
+        return None
+    shape = re.match(r"(\d+)/(\d+) (causal|none) S(\d+) B(\d+) (contiguous|page \d+)$",
+                     line["case"])
     if line["bench"] == "gpu_prefill" and shape:
         heads, kv_heads, length, batch = (int(shape[i]) for i in (1, 2, 4, 5))
-        key = (heads, kv_heads, shape[3], length, batch)
-        if key not in known:
-            known[key] = prefill(heads, kv_heads, shape[3] == "causal", length, batch)
-        return known[key]
+        return prefill, (line["metric"], heads, kv_heads, shape[3] == "causal", length, batch)
     shape = re.match(r"(\d+)/(\d+) causal varlen", line["case"])
     if line["bench"] == "gpu_prefill" and shape:
-        key = (int(shape[1]), int(shape[2]))
-        if key not in known:
-            known[key] = varlen_prefill(*key)
-        return known[key]
+        return varlen_prefill, (line["metric"], int(shape[1]), int(shape[2]))
     shape = re.match(r"(\d+)/(\d+) B(\d+) L(\d+) q1 page \d+$", line["case"])
     if line["bench"] == "gpu_decode" and shape:
-        key = tuple(int(shape[i]) for i in (1, 2, 3, 4))
-        if key not in known:
-            known[key] = decode(*key)
-        return known[key]
-    return {}
+        return decode, (line["metric"], *(int(shape[i]) for i in (1, 2, 3, 4)))
+    return None
 
 
-def join(line, rivals):
-    values = {name: metrics[line["metric"]] for name, metrics in rivals.items()
-              if line["metric"] in metrics}
+def join(line, values):
     if not values:
         return
-    is_time = line["unit"] == "us"
-    best = (min if is_time else max)(values, key=values.get)
+    best = (min if line["unit"] == "us" else max)(values, key=values.get)
     line["rival"] = best
     line["rival_value"] = round(values[best], 3)
     line["ratio"] = round(line["value"] / values[best], 4)
@@ -182,7 +174,10 @@ def main():
     with open(sys.argv[1]) as ours, torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         for text in ours:
             line = json.loads(text)
-            join(line, rivals_of(line, known))
+            measurement = measurement_of(line)
+            if measurement is not None and measurement not in known:
+                known[measurement] = measurement[0](*measurement[1])
+            join(line, known.get(measurement))
             print(json.dumps(line), flush=True)
 
 
