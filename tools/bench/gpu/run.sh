@@ -118,7 +118,8 @@ load() {
     > "$out/load_$name.txt" 2>&1
   status=$?
   [ -e "$out/report.json" ] || return $status
-  sed "s/^{/{\"run\": \"$name\", \"commit\": \"$commit\", /" "$out/report.json" >> "$out/serve.jsonl"
+  sed "s/^{/{\"run\": \"$name\", \"commit\": \"$commit\", /; s,$here/,,g" "$out/report.json" \
+    >> "$out/serve.jsonl"
   grep -E '^(requests|tokens/s|goodput|verified|first token|per output|attn-loadgen)' \
     "$out/load_$name.txt"
   return $status
