@@ -63,6 +63,20 @@ TEST(RowReferenceTest, TheSoftCapBoundsLogits) {
   EXPECT_NEAR(row.lse[0], 5, 1e-6);
 }
 
+TEST(RowReferenceTest, TheNaiveErrorIsThatOfRoundingOnlyWeightsAndResults) {
+  ModelPlan model = TinyModel();
+  const std::vector<float> q(model.q_elements(), 1), k(2 * model.kv_elements(), 0);
+  std::vector<float> v(k.size(), 1);
+  for (size_t i = model.kv_elements(); i < v.size(); ++i) v[i] = 1 + std::ldexp(1.0f, -7);
+  const auto error = [&](DType dtype) {
+    model.dtype = dtype;
+    return ComputeReferenceRow(model, model.layers[0], 1, q.data(), k.data(), v.data()).naive_error;
+  };
+  EXPECT_EQ(error(DType::kBFloat16), std::ldexp(1.0, -8)) << "1 + 2^-8 becomes 1";
+  EXPECT_EQ(error(DType::kFloat16), 0) << "1 + 2^-8 is exact";
+  EXPECT_EQ(error(DType::kFloat32), 0);
+}
+
 TEST(TensorSourceTest, RowsRepeatDifferFromEachOtherAndStayInRange) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     const TensorSource source(7, dtype), other_seed(8, dtype);

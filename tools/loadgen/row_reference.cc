@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attn/base/dtype.h"
+
 namespace attn::loadgen {
 namespace {
 
@@ -24,7 +26,7 @@ ReferenceRow ComputeReferenceRow(const ModelPlan& model, const LayerRule& layer,
   ReferenceRow row;
   row.out.assign(model.q_elements(), 0.0);
   row.lse.resize(model.num_q_heads);
-  std::vector<double> logits(position + 1 - first);
+  std::vector<double> logits(position + 1 - first), naive;
   for (uint32_t head = 0; head < model.num_q_heads; ++head) {
     const size_t kv_head = head / model.group_size();
     const auto offset = [&](uint32_t key) { return key * model.kv_elements() + kv_head * dim; };
@@ -38,24 +40,35 @@ ReferenceRow ComputeReferenceRow(const ModelPlan& model, const LayerRule& layer,
     double sum = 0;
     for (uint32_t i = 0; i < layer.sinks_per_head; ++i) sum += std::exp(sinks[i] - max);
     double* out = row.out.data() + size_t{head} * dim;
+    naive.assign(dim, 0.0);
     for (uint32_t key = first; key <= position; ++key) {
       const double weight = std::exp(logits[key - first] - max);
+      const double rounded = RoundTo(model.dtype, static_cast<float>(weight));
       sum += weight;
-      for (uint32_t d = 0; d < dim; ++d) out[d] += weight * v[offset(key) + d];
+      for (uint32_t d = 0; d < dim; ++d) {
+        const double value = v[offset(key) + d];
+        out[d] += weight * value;
+        naive[d] += rounded * value;
+      }
     }
-    for (uint32_t d = 0; d < dim; ++d) out[d] /= sum;
+    for (uint32_t d = 0; d < dim; ++d) {
+      out[d] /= sum;
+      if (model.dtype == DType::kFloat32) continue;
+      const double result = RoundTo(model.dtype, static_cast<float>(naive[d] / sum));
+      row.naive_error = std::max(row.naive_error, std::abs(result - out[d]));
+    }
     row.lse[head] = max + std::log(sum);
   }
   return row;
 }
 
-double Tolerance(DType dtype, double absmax) {
+double Tolerance(DType dtype, double absmax, double naive_error) {
   const double fixed = 1e-5 * (1 + absmax);
   switch (dtype) {
     case DType::kBFloat16:
-      return 3 * std::ldexp(absmax, -9) + fixed;
+      return 3 * std::max(naive_error, std::ldexp(absmax, -9)) + fixed;
     case DType::kFloat16:
-      return 3 * std::ldexp(absmax, -12) + fixed;
+      return 3 * std::max(naive_error, std::ldexp(absmax, -12)) + fixed;
     case DType::kFloat32:
       break;
   }

@@ -46,7 +46,8 @@ class LayerTensors {
 
 // Largest error over the tolerance; infinite for a wrong number of values or a NaN.
 template <typename Get>
-double WorstRatio(DType dtype, const std::vector<double>& want, size_t got_size, Get got) {
+double WorstRatio(DType dtype, const std::vector<double>& want, double naive_error, size_t got_size,
+                  Get got) {
   if (got_size != want.size()) return INFINITY;
   double absmax = 0;
   for (const double value : want) absmax = std::max(absmax, std::abs(value));
@@ -56,15 +57,15 @@ double WorstRatio(DType dtype, const std::vector<double>& want, size_t got_size,
     if (!std::isfinite(error)) return INFINITY;
     worst = std::max(worst, error);
   }
-  return worst / Tolerance(dtype, absmax);
+  return worst / Tolerance(dtype, absmax, naive_error);
 }
 
 double CompareRow(const ModelPlan& model, const SampledRow& row, const ReferenceRow& want) {
   const double out = WorstRatio(
-      model.dtype, want.out, row.out.size() / SizeOf(model.dtype),
+      model.dtype, want.out, want.naive_error, row.out.size() / SizeOf(model.dtype),
       [&](size_t i) { return LoadAsFloat(model.dtype, row.out.data(), static_cast<int64_t>(i)); });
   const double lse =
-      WorstRatio(model.dtype, want.lse, row.lse.size(), [&](size_t i) { return row.lse[i]; });
+      WorstRatio(model.dtype, want.lse, 0, row.lse.size(), [&](size_t i) { return row.lse[i]; });
   return std::max(out, lse);
 }
 
