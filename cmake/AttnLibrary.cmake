@@ -8,7 +8,7 @@
 # public headers.
 include_guard(GLOBAL)
 
-set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Walloca -Wvla)
 # GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND ATTN_WARNINGS -Wno-restrict)

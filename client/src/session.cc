@@ -27,7 +27,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, uint64_t m
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A restarted server is found again within the retries' backoff.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // How long one attempt may take, whatever its name says: a busy server shakes hands late.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   if (max_message_bytes != 0) {
     // An answer may be larger than its request: a wider out_dtype, an LSE.

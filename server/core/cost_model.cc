@@ -15,7 +15,7 @@ constexpr double kLargestRise = 2;
 // Weight of the newest launch: about ten launches are remembered.
 constexpr double kNewWeight = 0.2;
 // Bounds against nonsense, far from any device.
-constexpr double kLowestRate = 1e-5;
+constexpr double kLowestRate = 1e-7;
 constexpr double kHighestRate = 100;
 
 }  // namespace

@@ -102,6 +102,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 absl::StatusOr<std::unique_ptr<Server>> Server::StartOn(std::unique_ptr<Backend> backend,
                                                         const ServerOptions& options) {
+  if (options.engine.max_sequence_len > backend->max_kv_len()) {
+    return MakeError(
+        Reason::kInvalid, "--max-sequence-len",
+        absl::StrCat("got ", options.engine.max_sequence_len, ", want at most ",
+                     backend->max_kv_len(), ", the longest sequence of ", backend->device_name()));
+  }
   std::unique_ptr<Server> server(new Server(std::move(backend), options));
   server->engine_.Start();
   ATTN_RETURN_IF_ERROR(server->DeclareModels(options.models_file));

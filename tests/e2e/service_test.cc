@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "tests/e2e/test_server.h"
+#include "tests/support/fake_backend.h"
 
 namespace attn::test {
 namespace {
@@ -272,6 +273,18 @@ TEST(ServiceTest, AnErrorAtStartNamesTheOption) {
   server::ServerOptions options = TestOptions();
   options.listen = server.server().address();  // taken
   EXPECT_EQ(FieldOf(server::Server::Start(options).status()), "--listen");
+}
+
+TEST(ServiceTest, AServerIsNotStartedForLongerSequencesThanItsDeviceComputes) {
+  auto device = std::make_shared<FakeDevice>();
+  device->max_kv_len = 1000;
+  server::ServerOptions options = TestOptions();
+  options.engine.max_sequence_len = 1001;
+  const absl::Status status = server::Server::StartOn(CreateFakeBackend(device), options).status();
+  EXPECT_EQ(FieldOf(status), "--max-sequence-len");
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("1001"), HasSubstr("at most 1000")));
+  options.engine.max_sequence_len = 1000;
+  EXPECT_TRUE(server::Server::StartOn(CreateFakeBackend(device), options).ok());
 }
 
 TEST(ServiceTest, ModelsOfTheFileAreDeclaredAndAFaultNamesFileAndField) {

@@ -85,6 +85,8 @@ void TrickleProxy::Accept() {
   for (;;) {
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
+    ++num_connections_;
+    AwaitRelease();
     const int server = NewSocket();
     const sockaddr_in address = Loopback(server_port_);
     ATTN_CHECK(connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0,
@@ -155,10 +157,18 @@ bool TrickleProxy::ForwardFrame(int from, int to) {
 
 void TrickleProxy::HoldBefore(uint64_t piece) { hold_before_ = piece; }
 
+void TrickleProxy::HoldConnections() { holds_connections_ = true; }
+
+void TrickleProxy::AwaitRelease() {
+  std::unique_lock lock(mutex_);
+  released_.wait(lock, [this] { return !holds_connections_ || stopped_; });
+}
+
 void TrickleProxy::Release() {
   {
     const std::lock_guard lock(mutex_);
     hold_before_ = UINT64_MAX;
+    holds_connections_ = false;
   }
   released_.notify_all();
 }

@@ -29,13 +29,17 @@ class TrickleProxy {
   // Bytes of the client (kBytes) or of its DATA frames (kDataFrames) that were handed on one by
   // one.
   uint64_t num_pieces() const { return num_pieces_; }
+  uint64_t num_connections() const { return num_connections_; }
 
   // The client's bytes stop before piece `piece`, until Release.
   void HoldBefore(uint64_t piece);
+  // New connections are made but get no byte, until Release.
+  void HoldConnections();
   void Release();
 
  private:
   void Accept();
+  void AwaitRelease();
   // The client's bytes; a thread per connection and direction.
   void ForwardBytes(int from, int to, bool is_clients);
   void ForwardFrames(int from, int to);
@@ -48,9 +52,11 @@ class TrickleProxy {
   int listener_ = -1;
   int port_ = 0;
   std::atomic<uint64_t> num_pieces_{0};
+  std::atomic<uint64_t> num_connections_{0};
   std::atomic<uint64_t> hold_before_{UINT64_MAX};
+  std::atomic<bool> holds_connections_{false};
   std::atomic<bool> stopped_{false};
-  std::mutex mutex_;  // for the waiting in AwaitTurn
+  std::mutex mutex_;  // for what waits for Release
   std::condition_variable released_;
   std::vector<int> sockets_;          // of the acceptor, until it has ended
   std::vector<std::thread> threads_;  // as sockets_

@@ -85,6 +85,19 @@ TEST_F(TrickleTest, AnAttendThatComesByteByByteIsAnsweredRightAndHoldsUpNobody) 
   EXPECT_GT(proxy_->num_pieces(), 30'000u);
 }
 
+// A client that gave up its attempts early would never reach a server that is that busy.
+TEST_F(TrickleTest, AClientWaitsForAHandshakeThatTakesLong) {
+  proxy_ = std::make_unique<TrickleProxy>(server_.server().port(), TrickleProxy::Cut::kBytes);
+  proxy_->HoldConnections();
+  auto connecting =
+      std::async(std::launch::async, [this] { return client::Client::Connect(proxy_->address()); });
+  EXPECT_EQ(connecting.wait_for(std::chrono::seconds(1)), std::future_status::timeout);
+  proxy_->Release();
+  const auto client = connecting.get();
+  EXPECT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(proxy_->num_connections(), 2u) << "one to ask for limits, one with them";
+}
+
 TEST_F(TrickleTest, AStreamThatComesByteByByteIsAnsweredRightAndHoldsUpNobody) {
   ConnectThrough(TrickleProxy::Cut::kBytes);
   const auto stream = client_->OpenStream();

@@ -181,6 +181,7 @@ class FakeBackend : public Backend {
   }
 
   int32_t prefill_cut_rows() const override { return device_->cut_rows; }
+  int64_t max_kv_len() const override { return device_->max_kv_len; }
 
  private:
   struct UnderWay {

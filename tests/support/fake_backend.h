@@ -45,6 +45,7 @@ struct FakeDevice {
   // False: rows get zeros and appends are dropped, for lengths that would take too long.
   bool computes = true;
   int32_t cut_rows = 16;
+  int64_t max_kv_len = int64_t{1} << 30;
   // Launch returns before anything is done; that is when Wait returns. Launches take turns.
   bool works_in_background = false;
   // One letter for every call: L for Launch, W for Wait.

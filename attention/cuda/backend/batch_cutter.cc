@@ -20,11 +20,7 @@ namespace attn::cuda {
 namespace {
 
 constexpr int64_t kMaxSections = 16;
-constexpr int64_t kLongestExtentKeys = int64_t{kLeafKeys} << kMaxExtentLog2;
 constexpr int32_t kForwardTileRows = 128;
-
-// The combine kernel merges at most so many keys of one row.
-constexpr int64_t kMaxDecodeKeys = kLongestExtentKeys << kMaxSpanLog2;
 
 // Extents of the longest kind with keys that rows of the entry see.
 int64_t LongExtentsOf(const LaunchScore& score, const AttendEntry& entry) {

@@ -20,6 +20,7 @@
 #include "attention/cuda/backend/step_slot.h"
 #include "attention/cuda/backend/supported_spec.h"
 #include "attention/cuda/cuda_status.h"
+#include "attention/cuda/decode/config.h"
 #include "attention/plan/entry_cost.h"
 #include "attn/base/check.h"
 #include "attn/base/error.h"
@@ -88,6 +89,7 @@ class CudaBackend : public Backend {
     return plan::CostOf(spec, entry);
   }
   int32_t prefill_cut_rows() const override { return kPrefillCutRows; }
+  int64_t max_kv_len() const override { return kMaxDecodeKeys; }
 
  private:
   CudaBackend(const CudaBackendOptions& options, DeviceFacts facts, const StepLimits& limits)

@@ -2,6 +2,8 @@
 // the bits of a row, so they never change with a batch.
 #pragma once
 
+#include <cstdint>
+
 #include "attention/cuda/forward/config.h"
 #include "attn/base/dtype.h"
 
@@ -30,5 +32,9 @@ inline constexpr int kMaxDecodeStages = 3;
 inline constexpr int kCombineWarps = 8;
 inline constexpr int kCombineChunk = 8;
 inline constexpr int kMaxSpanLog2 = 10;
+
+// Keys of the longest extent, and of the longest row: 2 M.
+inline constexpr int64_t kLongestExtentKeys = int64_t{kLeafKeys} << kMaxExtentLog2;
+inline constexpr int64_t kMaxDecodeKeys = kLongestExtentKeys << kMaxSpanLog2;
 
 }  // namespace attn::cuda

@@ -75,6 +75,8 @@ class Backend {
   virtual Cost CostOf(const AttentionSpec& spec, const AttendEntry& entry) const = 0;
   // Prefill may be cut at rows whose absolute position is a multiple of this, and between KV heads.
   virtual int32_t prefill_cut_rows() const = 0;
+  // Keys of the longest sequence over which rows are computed.
+  virtual int64_t max_kv_len() const { return int64_t{1} << 30; }
 };
 
 }  // namespace attn
