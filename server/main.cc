@@ -14,6 +14,7 @@
 namespace {
 
 // Giving the memory of large messages back to the system each time costs more than copying them.
+// Says so to glibc's allocator; jemalloc, where the build found it, waits before it gives back.
 // Only a program may decide this, never a library.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -9,7 +9,7 @@ packages=(
   libprotobuf-dev protobuf-compiler
   libabsl-dev
   libhwy-dev
-  libssl-dev
+  libssl-dev libjemalloc-dev
   libgtest-dev libgmock-dev
 )
 
