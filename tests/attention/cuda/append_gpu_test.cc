@@ -10,7 +10,7 @@
 #include "attention/cuda/append/copy_pages.h"
 #include "attention/cuda/device_buffer.h"
 #include "attention/cuda/stream.h"
-#include "tests/attention/cuda/device_case.h"
+#include "tests/support/gpu_test.h"
 
 namespace attn::cuda {
 namespace {
@@ -33,11 +33,11 @@ std::vector<uint8_t> RandomBytes(std::mt19937_64& random, size_t count) {
   return bytes;
 }
 
-class PageBytesGpuTest : public testing::TestWithParam<int> {
+class PageBytesGpuTest : public test::GpuTest, public testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
-    const absl::Status found = FindHopper();
-    if (!found.ok()) GTEST_SKIP() << "no usable GPU: " << found.message();
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     pool_ = {nullptr, kPages, kLayers, kHeads, GetParam()};
     expected_ = RandomBytes(random_, static_cast<size_t>(kPages * pool_.page_bytes()));
     bytes_ = ToDevice(expected_);

@@ -12,17 +12,18 @@
 #include "attn/base/error.h"
 #include "tests/support/attention_case.h"
 #include "tests/support/expect_reference.h"
+#include "tests/support/gpu_test.h"
 #include "tests/support/paged_memory.h"
 #include "tests/support/paged_run.h"
 
 namespace attn::test {
 namespace {
 
-class CudaBackendGpuTest : public testing::Test {
+class CudaBackendGpuTest : public GpuTest {
  protected:
   void SetUp() override {
-    const absl::Status usable = CheckCudaDevice(0);
-    if (!usable.ok()) GTEST_SKIP() << "no usable GPU: " << usable.message();
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     backend_ = CreateCudaBackend({}).value();
   }
 
@@ -194,8 +195,9 @@ void TouchMissingMemory() {
   std::_Exit(waited && launched && made ? 7 : 1);
 }
 
-TEST(CudaBackendGpuDeathTest, ALostDeviceIsReportedByWaitAndByEverythingAfterIt) {
-  if (!CheckCudaDevice(0).ok()) GTEST_SKIP() << "no usable GPU";
+class CudaBackendGpuDeathTest : public GpuTest {};
+
+TEST_F(CudaBackendGpuDeathTest, ALostDeviceIsReportedByWaitAndByEverythingAfterIt) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(TouchMissingMemory(), testing::ExitedWithCode(7), "");
 }

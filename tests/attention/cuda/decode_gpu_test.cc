@@ -8,28 +8,10 @@
 #include "attention/cuda/decode/config.h"
 #include "tests/attention/cuda/device_case.h"
 #include "tests/attention/cuda/sampled_reference.h"
+#include "tests/support/gpu_test.h"
 
 namespace attn::cuda {
 namespace {
-
-CaseEntry Rows(int32_t q_len, int32_t kv_len, bool is_causal = true) {
-  CaseEntry entry;
-  entry.q_len = q_len;
-  entry.kv_len = kv_len;
-  entry.is_causal = is_causal;
-  return entry;
-}
-
-DeviceCase Case(std::string name, int q_heads, int kv_heads, int page_size,
-                std::vector<CaseEntry> entries) {
-  DeviceCase c;
-  c.name = std::move(name);
-  c.num_q_heads = q_heads;
-  c.num_kv_heads = kv_heads;
-  c.page_size = page_size;
-  c.entries = std::move(entries);
-  return c;
-}
 
 std::vector<CaseEntry> OneRowEntries() {
   return {Rows(1, 1),  Rows(1, 17),   Rows(1, 1000), Rows(1, 8192), Rows(1, 3333),
@@ -101,13 +83,7 @@ std::vector<DeviceCase> Cases() {
   return cases;
 }
 
-class DecodeGpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const absl::Status found = FindHopper();
-    if (!found.ok()) GTEST_SKIP() << "no usable GPU: " << found.message();
-  }
-};
+class DecodeGpuTest : public test::GpuTest {};
 
 TEST_F(DecodeGpuTest, MatchesTheReferenceWithTheSameBitsForAllExtents) {
   for (const DeviceCase& c : Cases()) {

@@ -108,13 +108,23 @@ bool EntryOutputs::operator==(const EntryOutputs& other) const {
          std::memcmp(lse.data(), other.lse.data(), lse.size() * sizeof(float)) == 0;
 }
 
-absl::Status FindHopper() {
-  int major = 0;
-  ATTN_RETURN_IF_ERROR(
-      ATTN_CUDA_STATUS(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0)));
-  if (major == 9) return absl::OkStatus();
-  return MakeError(Reason::kUnsupported, "device",
-                   absl::StrCat("got compute capability ", major, ".x, want 9.0"));
+CaseEntry Rows(int32_t q_len, int32_t kv_len, bool is_causal) {
+  CaseEntry entry;
+  entry.q_len = q_len;
+  entry.kv_len = kv_len;
+  entry.is_causal = is_causal;
+  return entry;
+}
+
+DeviceCase Case(std::string name, int q_heads, int kv_heads, int page_size,
+                std::vector<CaseEntry> entries) {
+  DeviceCase c;
+  c.name = std::move(name);
+  c.num_q_heads = q_heads;
+  c.num_kv_heads = kv_heads;
+  c.page_size = page_size;
+  c.entries = std::move(entries);
+  return c;
 }
 
 absl::StatusOr<std::unique_ptr<CaseOnDevice>> CaseOnDevice::Create(const DeviceCase& c) {

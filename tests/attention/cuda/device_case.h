@@ -105,7 +105,9 @@ class CaseOnDevice {
   EntryRecord* device_entries_ = nullptr;
 };
 
-// OK where a Hopper GPU can be used; else why not.
-absl::Status FindHopper();
+// An entry that appends kv_len keys and attends with q_len rows.
+CaseEntry Rows(int32_t q_len, int32_t kv_len, bool is_causal = true);
+DeviceCase Case(std::string name, int q_heads, int kv_heads, int page_size,
+                std::vector<CaseEntry> entries);
 
 }  // namespace attn::cuda

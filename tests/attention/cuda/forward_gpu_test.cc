@@ -6,28 +6,10 @@
 
 #include "tests/attention/cuda/device_case.h"
 #include "tests/attention/cuda/sampled_reference.h"
+#include "tests/support/gpu_test.h"
 
 namespace attn::cuda {
 namespace {
-
-DeviceCase Case(std::string name, int q_heads, int kv_heads, int page_size,
-                std::vector<CaseEntry> entries) {
-  DeviceCase c;
-  c.name = std::move(name);
-  c.num_q_heads = q_heads;
-  c.num_kv_heads = kv_heads;
-  c.page_size = page_size;
-  c.entries = std::move(entries);
-  return c;
-}
-
-CaseEntry Rows(int32_t q_len, int32_t kv_len, bool is_causal = true) {
-  CaseEntry entry;
-  entry.q_len = q_len;
-  entry.kv_len = kv_len;
-  entry.is_causal = is_causal;
-  return entry;
-}
 
 std::vector<CaseEntry> RaggedEntries() {
   std::vector<CaseEntry> entries = {Rows(200, 200), Rows(128, 1000, false), Rows(1, 77),
@@ -102,13 +84,7 @@ EntryOutputs LastRowsOf(const EntryOutputs& outputs, size_t rows, size_t last) {
   return result;
 }
 
-class ForwardGpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const absl::Status found = FindHopper();
-    if (!found.ok()) GTEST_SKIP() << "no usable GPU: " << found.message();
-  }
-};
+class ForwardGpuTest : public test::GpuTest {};
 
 TEST_F(ForwardGpuTest, MatchesTheReference) {
   for (const DeviceCase& c : Cases()) {
