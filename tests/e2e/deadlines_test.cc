@@ -57,7 +57,8 @@ class DecodingClient {
       v1::AttendResponse response;
       const grpc::Status status =
           stubs_.attention->Attend(&context, MakeRequest({step}), &response);
-      EXPECT_THAT(status.error_code(), AnyOf(grpc::OK, grpc::DEADLINE_EXCEEDED));
+      EXPECT_THAT(status.error_code(), AnyOf(grpc::OK, grpc::DEADLINE_EXCEEDED))
+          << status.error_message();
       const bool late = !status.ok() || IsLate(response);
       median_.Note(late);
       num_late += late;
