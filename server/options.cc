@@ -80,6 +80,8 @@ const std::vector<NumberFlag>& NumberFlags() {
                 engine.queue.max_items, 1),
       ATTN_FLAG("max-queue-bytes", "tensor bytes accepted and not answered", 1 << 20,
                 int64_t{1} << 50, true, engine.queue.max_bytes, 1),
+      ATTN_FLAG("max-queue-ms", "calls that would wait longer are refused; 0: none is", 0,
+                3'600'000, false, engine.queue.max_wait, kMillisecond),
       ATTN_FLAG("max-message-bytes", "size of a request, and of an answer", 1 << 10,
                 int64_t{1} << 30, true, limits.max_message_bytes, 1),
       ATTN_FLAG("max-items", "items of one request", 1, 1 << 20, false,

@@ -5,14 +5,8 @@ namespace attn::server {
 
 void Answers::Flush() {
   if (calls_.empty()) return;
-  size_t items = 0;
-  size_t bytes = 0;
-  for (const std::unique_ptr<Call>& call : calls_) {
-    items += call->num_items();
-    bytes += call->num_bytes();
-  }
   // First, so that whoever sees an answer finds its room in the queue.
-  queue_->Release(items, bytes);
+  queue_->Release(calls_);
   stats_->calls_completed.Add(calls_.size());
   for (size_t i = 0; i < calls_.size(); ++i) {
     CallSink* const sink = calls_[i]->sink;

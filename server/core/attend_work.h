@@ -93,6 +93,11 @@ struct DueChunk {
   bool has_rows() const { return row_end > row_begin; }
 };
 
+inline Lane LaneOf(const AttendItem& item) {
+  const bool few = item.q_len <= kMaxDecodeRows && item.kv_new_len <= kMaxDecodeRows;
+  return few ? Lane::kDecode : Lane::kBulk;
+}
+
 // The entry of these rows without its pointers, which is all that a cost depends on.
 inline AttendEntry ShapeOf(const AttendWork& work, const DueChunk& chunk) {
   AttendEntry entry;

@@ -8,11 +8,6 @@
 namespace attn::server {
 namespace {
 
-Lane LaneOf(const AttendItem& item) {
-  const bool few = item.q_len <= kMaxDecodeRows && item.kv_new_len <= kMaxDecodeRows;
-  return few ? Lane::kDecode : Lane::kBulk;
-}
-
 Nanos ScoreOf(const AttendWork& work, Nanos now) {
   return static_cast<Nanos>(work.priority) * Batcher::kAgeingStep + (now - work.ready_since);
 }

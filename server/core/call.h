@@ -19,6 +19,7 @@
 #include "attn/base/dtype.h"
 #include "attn/base/ids.h"
 #include "attn/kvcache/kv_cache.h"
+#include "server/core/backlog.h"
 #include "server/core/model.h"
 
 namespace attn::server {
@@ -237,6 +238,7 @@ struct Call {
   std::shared_ptr<CancelFlag> cancelled = std::make_shared<CancelFlag>(false);
   Nanos arrival = 0;
   Nanos deadline = kNever;
+  CallTime time{};  // set by Engine::Submit
   CallSink* sink = nullptr;
   // For the sink: where the answer goes. The core does not look at it.
   std::shared_ptr<void> origin;

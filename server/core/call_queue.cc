@@ -1,6 +1,7 @@
 // The queue between the rpc layer and the engine: a vector under a mutex, taken whole.
 #include "server/core/call_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,10 +13,22 @@ namespace {
 
 // A busy server answers a queue's worth of one-token items in about this time.
 constexpr uint32_t kRetryAfterMs = 20;
+// Estimates are not good enough to refuse for less.
+constexpr Nanos kShortestWait = kMillisecond;
+constexpr Nanos kLongestRetry = 10 * kSecond;
 
 bool FreesResources(const Request& request) {
   return std::holds_alternative<StreamEndedCall>(request) ||
          std::holds_alternative<CloseCall>(request) || std::holds_alternative<RenewCall>(request);
+}
+
+absl::Status TooLong(const Call& call, Nanos wait, absl::string_view what, Nanos limit) {
+  const Nanos retry = std::clamp(wait - limit, kMillisecond, kLongestRetry);
+  return MakeError(Reason::kQueueFull, "",
+                   absl::StrCat("work ahead of this call takes about ", wait / kMicrosecond,
+                                " us and the call itself ", call.time.total() / kMicrosecond,
+                                " us, but ", what, " ", limit / kMicrosecond, " us"),
+                   static_cast<uint32_t>(retry / kMillisecond));
 }
 
 }  // namespace
@@ -40,7 +53,19 @@ absl::Status CallQueue::Admit(const Call& call, size_t items, size_t bytes) cons
                      " items and ", bytes, " bytes"),
         kRetryAfterMs);
   }
-  return absl::OkStatus();
+  return CheckWait(call);
+}
+
+absl::Status CallQueue::CheckWait(const Call& call) const {
+  const Nanos wait = backlog_.WaitOf(call.time);
+  if (wait < kShortestWait) return absl::OkStatus();
+  if (limits_.max_wait > 0 && wait > limits_.max_wait) {
+    return TooLong(call, wait, "calls may wait", limits_.max_wait);
+  }
+  if (call.deadline == kNever) return absl::OkStatus();
+  const Nanos time_left = call.deadline - call.arrival;
+  if (wait + call.time.total() <= time_left) return absl::OkStatus();
+  return TooLong(call, wait, "its time limit is", time_left);
 }
 
 absl::Status CallQueue::Push(std::unique_ptr<Call> call) {
@@ -52,6 +77,7 @@ absl::Status CallQueue::Push(std::unique_ptr<Call> call) {
     if (absl::Status refusal = Admit(*call, items, bytes); !refusal.ok()) return refusal;
     load_.items += items;
     load_.bytes += bytes;
+    backlog_.Add(call->time);
     calls_.push_back(std::move(call));
     wake = wanted_ != 0 && calls_.size() >= wanted_;
     if (wake) wanted_ = 0;
@@ -93,10 +119,13 @@ std::vector<std::unique_ptr<Call>> CallQueue::WaitForMoreCalls(size_t count, Nan
   return std::exchange(calls_, {});
 }
 
-void CallQueue::Release(size_t items, size_t bytes) {
+void CallQueue::Release(const std::vector<std::unique_ptr<Call>>& calls) {
   std::lock_guard lock(mutex_);
-  load_.items -= items;
-  load_.bytes -= bytes;
+  for (const std::unique_ptr<Call>& call : calls) {
+    load_.items -= call->num_items();
+    load_.bytes -= call->num_bytes();
+    backlog_.Remove(call->time);
+  }
 }
 
 CallQueue::Load CallQueue::load() const {

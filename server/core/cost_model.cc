@@ -28,11 +28,11 @@ double CostModel::AppendUnitsOf(const AttentionSpec& spec, uint32_t count) const
 }
 
 Nanos CostModel::NanosOf(UnitKind kind, double units) const {
-  return static_cast<Nanos>(units * RateOf(kind).estimate);
+  return static_cast<Nanos>(units * RateOf(kind).value());
 }
 
 double CostModel::UnitsIn(UnitKind kind, Nanos time) const {
-  return static_cast<double>(time) / RateOf(kind).estimate;
+  return static_cast<double>(time) / RateOf(kind).value();
 }
 
 void CostModel::Observe(const LaunchUnits& units, Nanos elapsed) {
@@ -61,10 +61,12 @@ void CostModel::Learn(UnitKind kind, double nanos_per_unit) {
   Rate& rate = RateOf(kind);
   double lesson = std::clamp(nanos_per_unit, kLowestRate, kHighestRate);
   if (rate.is_known) {
-    lesson = std::min(lesson, kLargestRise * rate.estimate);
-    lesson = rate.estimate + kNewWeight * (lesson - rate.estimate);
+    const double known = rate.value();
+    lesson = std::min(lesson, kLargestRise * known);
+    lesson = known + kNewWeight * (lesson - known);
   }
-  rate = {.estimate = lesson, .is_known = true};
+  rate.estimate.store(lesson, std::memory_order_relaxed);
+  rate.is_known = true;
 }
 
 }  // namespace attn::server

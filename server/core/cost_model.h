@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,7 +27,7 @@ struct LaunchUnits {
   double append = 0;
 };
 
-// Engine thread only.
+// Observe: engine thread only. All else: any thread.
 class CostModel {
  public:
   explicit CostModel(const Backend* backend) : backend_(backend) {}
@@ -53,8 +54,10 @@ class CostModel {
 
   // Nanoseconds per unit. The start is a slow core, so that the first chunk is rather too short.
   struct Rate {
-    double estimate = 0.1;
-    bool is_known = false;
+    std::atomic<double> estimate{0.1};
+    bool is_known = false;  // engine thread only
+
+    double value() const { return estimate.load(std::memory_order_relaxed); }
   };
   Rate& RateOf(UnitKind kind) { return rates_[static_cast<size_t>(kind)]; }
   const Rate& RateOf(UnitKind kind) const { return rates_[static_cast<size_t>(kind)]; }

@@ -12,6 +12,7 @@
 #include "attn/base/error.h"
 #include "server/core/answers.h"
 #include "server/core/attend_line.h"
+#include "server/core/attend_time.h"
 #include "server/core/batcher.h"
 #include "server/core/cost_model.h"
 #include "server/core/gather_rule.h"
@@ -32,6 +33,12 @@ constexpr Nanos kHousekeeping = 5 * kMillisecond;
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 
+CallQueueLimits QueueLimitsOf(const EngineOptions& options) {
+  CallQueueLimits limits = options.queue;
+  limits.chunk_time = options.chunk_time;
+  return limits;
+}
+
 }  // namespace
 
 class Engine::Loop {
@@ -41,6 +48,7 @@ class Engine::Loop {
 
   void Start();
   void Stop();
+  absl::Status Submit(std::unique_ptr<Call> call);
   bool StepByHand();
 
   const EngineOptions options;
@@ -98,7 +106,7 @@ class Engine::Loop {
 Engine::Loop::Loop(const EngineOptions& engine_options, std::unique_ptr<Backend> engine_backend,
                    ModelRegistry* registry, const Clock* clock)
     : options(engine_options),
-      queue(options.queue),
+      queue(QueueLimitsOf(options)),
       backend(std::move(engine_backend)),
       device_name(backend->device_name()),
       clock_(*clock),
@@ -322,6 +330,13 @@ void Engine::Loop::Stop() {
   }
 }
 
+absl::Status Engine::Loop::Submit(std::unique_ptr<Call> call) {
+  if (const auto* attend = std::get_if<AttendCall>(&call->request)) {
+    call->time = TimeOf(*attend, costs_);
+  }
+  return queue.Push(std::move(call));
+}
+
 void Engine::Loop::PublishCacheStats() {
   const kvcache::CacheStats now = cache_.Stats();
   std::lock_guard lock(mutex_);
@@ -346,6 +361,7 @@ Engine::~Engine() { Stop(); }
 
 void Engine::Start() { loop_->Start(); }
 void Engine::Stop() { loop_->Stop(); }
+absl::Status Engine::Submit(std::unique_ptr<Call> call) { return loop_->Submit(std::move(call)); }
 CallQueue& Engine::queue() { return loop_->queue; }
 const EngineStats& Engine::stats() const { return loop_->stats; }
 const EngineOptions& Engine::options() const { return loop_->options; }

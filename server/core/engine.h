@@ -2,7 +2,7 @@
 //
 //   Engine engine(options, std::move(backend), &registry);
 //   engine.Start();
-//   engine.queue().Push(std::move(call));   // its sink gets it back, settled
+//   engine.Submit(std::move(call));         // its sink gets it back, settled
 //   engine.Stop();                          // answers everything accepted, then joins
 #pragma once
 
@@ -47,6 +47,8 @@ class Engine {
   // Closes the queue, finishes what was accepted (within drain_grace), joins the thread.
   void Stop();
 
+  // Any thread. Estimates how long the call will take, then as CallQueue::Push.
+  absl::Status Submit(std::unique_ptr<Call> call);
   CallQueue& queue();
   const EngineStats& stats() const;  // any thread
   const EngineOptions& options() const;

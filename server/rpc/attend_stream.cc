@@ -144,7 +144,7 @@ absl::Status AttendStream::Submit(v1::AttendStreamRequest* request,
   if (request->timeout_us() != 0) {
     call->deadline = arrival + request->timeout_us() * kMicrosecond;
   }
-  absl::Status pushed = context_->engine->queue().Push(std::move(call));
+  absl::Status pushed = context_->engine->Submit(std::move(call));
   if (!pushed.ok()) {
     for (const AliasRange& range : decoded.aliases) aliases_.MarkFailed(range);
   }

@@ -71,7 +71,7 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
         std::move(decoded->request), {std::shared_ptr<void>(), AsOrigin()}, cancelled_);
     call->arrival = context_->clock->Now();
     call->deadline = DeadlineOf(rpc, *context_->clock);
-    return context_->engine->queue().Push(std::move(call));
+    return context_->engine->Submit(std::move(call));
   }
 
   void* AsOrigin() { return static_cast<CallOrigin*>(this); }

@@ -47,15 +47,71 @@ TEST(CallTest, WeighsItsItemsAndItsTensorsInAndOut) {
 TEST(CallQueueTest, CountsUntilRelease) {
   CallQueue queue({.max_items = 4, .max_bytes = 100});
   ASSERT_TRUE(queue.Push(AttendOf(3, 10)).ok());
-  EXPECT_EQ(queue.WaitForCalls(0).size(), 1u);
+  const std::vector<std::unique_ptr<Call>> taken = queue.WaitForCalls(0);
+  EXPECT_EQ(taken.size(), 1u);
   const absl::Status full = queue.Push(AttendOf(2));
   EXPECT_EQ(ReasonOf(full), Reason::kQueueFull) << "taken is not answered";
   EXPECT_GT(RetryAfterMsOf(full), 0u);
   EXPECT_EQ(ReasonOf(queue.Push(AttendOf(1, 91))), Reason::kQueueFull);
   EXPECT_EQ(queue.load().items, 3u);
   EXPECT_EQ(queue.load().bytes, 10u);
-  queue.Release(3, 10);
+  queue.Release(taken);
   EXPECT_TRUE(queue.Push(AttendOf(4, 100)).ok());
+}
+
+std::unique_ptr<Call> AttendThatTakes(CallTime time, Nanos time_limit = kNever) {
+  std::unique_ptr<Call> call = AttendOf(1);
+  call->time = time;
+  call->arrival = 7 * kSecond;
+  call->deadline = time_limit == kNever ? kNever : call->arrival + time_limit;
+  return call;
+}
+
+TEST(CallQueueTest, ACallThatWouldWaitTooLongIsRefusedUntilThereIsLessToDo) {
+  CallQueue queue({.max_wait = 20 * kMillisecond});
+  ASSERT_TRUE(queue.Push(AttendThatTakes({.bulk = kSecond})).ok()) << "however long it is itself";
+  const std::vector<std::unique_ptr<Call>> first = queue.WaitForCalls(0);
+  const absl::Status refused = queue.Push(AttendThatTakes({.bulk = kSecond}));
+  EXPECT_EQ(ReasonOf(refused), Reason::kQueueFull);
+  EXPECT_EQ(RetryAfterMsOf(refused), 980u);
+  EXPECT_TRUE(queue.Push(AttendThatTakes({.decode = kMillisecond})).ok()) << "waits for a chunk";
+  EXPECT_TRUE(queue.Push(AttendThatTakes({.bulk = 10 * kMillisecond})).ok()) << "overtakes";
+  EXPECT_EQ(ReasonOf(queue.Push(AttendThatTakes({.bulk = 15 * kMillisecond}))), Reason::kQueueFull);
+  queue.Release(first);
+  EXPECT_TRUE(queue.Push(AttendThatTakes({.bulk = 15 * kMillisecond})).ok());
+}
+
+TEST(CallQueueTest, ACallThatWorkAheadWouldMakeLateIsRefusedAtOnce) {
+  CallQueue queue({});
+  ASSERT_TRUE(queue.Push(AttendThatTakes({.decode = 10 * kMillisecond}, kMillisecond)).ok())
+      << "nothing is ahead, and an estimate alone refuses nothing";
+  EXPECT_EQ(ReasonOf(queue.Push(AttendThatTakes({.decode = 6 * kMillisecond}, 15 * kMillisecond))),
+            Reason::kQueueFull);
+  EXPECT_TRUE(queue.Push(AttendThatTakes({.decode = 5 * kMillisecond}, 15 * kMillisecond)).ok());
+  EXPECT_TRUE(queue.Push(AttendThatTakes({.decode = 6 * kMillisecond})).ok());
+  std::unique_ptr<Call> past = AttendThatTakes({}, kMillisecond);
+  past->deadline = past->arrival - 5;
+  EXPECT_EQ(ReasonOf(queue.Push(std::move(past))), Reason::kQueueFull);
+}
+
+TEST(BacklogTest, EveryKindOfWorkWaitsForWhatIsServedBeforeIt) {
+  Backlog backlog(5 * kMillisecond);
+  const CallTime decode = {.decode = kMillisecond};
+  const CallTime short_prompt = {.bulk = 3 * kMillisecond};
+  const CallTime long_prompt = {.bulk = 100 * kMillisecond};
+  EXPECT_EQ(backlog.WaitOf(long_prompt), 0);
+  backlog.Add(short_prompt);
+  EXPECT_EQ(backlog.WaitOf(decode), 3 * kMillisecond);
+  backlog.Add(long_prompt);
+  EXPECT_EQ(backlog.WaitOf(decode), 5 * kMillisecond) << "one chunk of bulk work";
+  backlog.Add(decode);
+  EXPECT_EQ(backlog.WaitOf(decode), 6 * kMillisecond);
+  EXPECT_EQ(backlog.WaitOf(short_prompt), 7 * kMillisecond) << "overtakes the long one";
+  EXPECT_EQ(backlog.WaitOf(long_prompt), 104 * kMillisecond);
+  backlog.Remove(long_prompt);
+  backlog.Remove(short_prompt);
+  backlog.Remove(decode);
+  EXPECT_EQ(backlog.WaitOf(long_prompt), 0);
 }
 
 TEST(CallQueueTest, ACallThatCanNeverFitIsTooLarge) {
