@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 namespace attn::bench {
 
@@ -42,6 +43,14 @@ double ChildProcess::CpuSeconds() const {
   timespec time{};
   if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double ChildProcess::ResidentMegabytes() const {
+  std::ifstream statm("/proc/" + std::to_string(pid_) + "/statm");
+  double all_pages = 0;
+  double resident_pages = 0;
+  statm >> all_pages >> resident_pages;
+  return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
 std::string ChildProcess::Stop() {

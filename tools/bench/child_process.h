@@ -21,6 +21,8 @@ class ChildProcess {
   int WaitForPort();
   // User and system time of all its threads so far.
   double CpuSeconds() const;
+  // Memory it holds now.
+  double ResidentMegabytes() const;
   // SIGTERM; what it has printed since, once it has ended.
   std::string Stop();
 
