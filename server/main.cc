@@ -40,7 +40,7 @@ void PrintAccount(attn::server::Engine& engine) {
   std::printf(
       "stopped launches=%s launched_items=%s multi_client_multi_layer_launches=%s calls=%s "
       "open_sequences=%lld leaked_sequences=%lld leaked_pages=%lld\n",
-      text(stats.launches).c_str(), text(stats.launched_items).c_str(),
+      text(stats.launches).c_str(), std::to_string(stats.launch_items.sum()).c_str(),
       text(stats.multi_client_multi_layer_launches).c_str(), text(stats.calls_completed).c_str(),
       open, static_cast<long long>(left.num_sequences),
       static_cast<long long>(left.pages.live + left.pages.reserved));

@@ -1,10 +1,10 @@
 // The lease half of KvCache: LeaseTable knows owners, this closes what has run out.
+#include "absl/container/flat_hash_set.h"
 #include "attn/base/check.h"
 #include "attn/kvcache/kv_cache.h"
 #include "kvcache/src/cache_state.h"
 
 namespace attn::kvcache {
-
 KvCache::Renewal KvCache::Renew(const std::string& owner, Nanos lease, Nanos now) {
   return {.num_sequences = state_->leases.Renew(owner, lease, now), .lost = {}};
 }
@@ -29,8 +29,14 @@ void KvCache::DropUse(SequenceId id) {
   state_->leases.DropUse(sequence->owner());
 }
 
-std::vector<SequenceId> KvCache::Expire(Nanos now) {
+std::vector<SequenceId> KvCache::Expire(Nanos now, std::vector<ExpiredOwner>* owners) {
   std::vector<SequenceId> expired = state_->leases.Expired(now);
+  absl::flat_hash_set<const Owner*> seen;
+  for (const SequenceId id : expired) {
+    const Owner* const owner = state_->Get(id).owner();
+    if (owners == nullptr || !seen.insert(owner).second) continue;
+    owners->push_back({owner->name, static_cast<uint32_t>(owner->sequences.size())});
+  }
   for (const SequenceId id : expired) state_->Close(state_->Get(id));
   return expired;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "attn/base/clock.h"
 #include "attn/base/error.h"
 #include "server/core/call.h"
 #include "server/core/call_queue.h"
@@ -16,24 +17,29 @@ namespace attn::server {
 // Engine thread only.
 class Answers {
  public:
-  Answers(CallQueue* queue, EngineStats* stats) : queue_(queue), stats_(stats) {}
+  Answers(const Clock* clock, CallQueue* queue, EngineStats* stats)
+      : clock_(clock), queue_(queue), stats_(stats) {}
 
   // The call has its status and result.
   void Add(std::unique_ptr<Call> call) {
-    if (!call->status.ok()) CountFailure(call->status);
+    if (!call->status.ok()) stats_->refused_calls[ReasonOf(call->status)].Add(1);
     calls_.push_back(std::move(call));
   }
   void Fail(std::unique_ptr<Call> call, absl::Status status) {
     call->status = std::move(status);
     Add(std::move(call));
   }
-  void CountFailure(const absl::Status& status) {
-    const auto reason = static_cast<size_t>(ReasonOf(status));
-    if (reason < stats_->failures_by_reason.size()) stats_->failures_by_reason[reason].Add(1);
+  void CountRefusedItem(const absl::Status& status) {
+    stats_->refused_items[ReasonOf(status)].Add(1);
   }
+  // Of a lifecycle call, once however many calls get the result.
+  void CountRefusedItems(const Result& result);
   void Flush();
 
  private:
+  void CountAnswered(const Call& call, Nanos now);
+
+  const Clock* clock_;
   CallQueue* queue_;
   EngineStats* stats_;
   std::vector<std::unique_ptr<Call>> calls_;

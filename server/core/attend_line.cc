@@ -165,7 +165,7 @@ void AttendLine::Fail(AttendWork& work, absl::Status status) {
   PrepareOutputs(*work.call);
   PoisonRows(*work.call, *work.item);
   parts_.stats->items_failed.Add(1);
-  parts_.answers->CountFailure(status);
+  parts_.answers->CountRefusedItem(status);
   work.call->result->items[work.index].status = std::move(status);
   Settle(work);
 }
@@ -174,6 +174,7 @@ void AttendLine::Done(AttendWork& work) { Settle(work); }
 
 void AttendLine::Settle(AttendWork& work) {
   work.settled = true;
+  parts_.stats->items_completed.Add(1);
   work.reservation = kvcache::Reservation();
   work.call->result->items[work.index].new_len = LengthOf(work);
   parts_.batcher->Remove(work);

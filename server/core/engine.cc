@@ -44,7 +44,7 @@ CallQueueLimits QueueLimitsOf(const EngineOptions& options) {
 class Engine::Loop {
  public:
   Loop(const EngineOptions& options, std::unique_ptr<Backend> backend, ModelRegistry* registry,
-       const Clock* clock);
+       const Clock* clock, EngineObserver* observer);
 
   void Start();
   void Stop();
@@ -81,6 +81,8 @@ class Engine::Loop {
   void PublishCacheStats();
 
   const Clock& clock_;
+  EngineObserver silent_;
+  EngineObserver& observer_;
   ModelTable models_;
   kvcache::KvCache cache_;
   SequenceOrder order_;
@@ -104,12 +106,13 @@ class Engine::Loop {
 };
 
 Engine::Loop::Loop(const EngineOptions& engine_options, std::unique_ptr<Backend> engine_backend,
-                   ModelRegistry* registry, const Clock* clock)
+                   ModelRegistry* registry, const Clock* clock, EngineObserver* observer)
     : options(engine_options),
       queue(QueueLimitsOf(options)),
       backend(std::move(engine_backend)),
       device_name(backend->device_name()),
       clock_(*clock),
+      observer_(observer == nullptr ? silent_ : *observer),
       models_(backend.get(), registry),
       cache_({.budget_bytes = options.kv_bytes,
               .max_sequences = options.max_sequences,
@@ -120,7 +123,7 @@ Engine::Loop::Loop(const EngineOptions& engine_options, std::unique_ptr<Backend>
       batcher_({.chunk_time = options.chunk_time, .max_launch_items = options.max_launch_items},
                &costs_),
       gather_(options.max_batch_wait),
-      answers_(&queue, &stats),
+      answers_(clock, &queue, &stats),
       line_({.clock = clock,
              .cache = &cache_,
              .models = &models_,
@@ -136,6 +139,7 @@ Engine::Loop::Loop(const EngineOptions& engine_options, std::unique_ptr<Backend>
                   .traits = &traits_,
                   .answers = &answers_,
                   .stats = &stats,
+                  .observer = &observer_,
                   .max_sequences = options.max_sequences}),
       placement_(&cache_, &line_),
       staging_(&cache_) {
@@ -265,7 +269,7 @@ void Engine::Loop::Start(Launch& launch) {
 void Engine::Loop::End(Launch& launch, Nanos since) {
   launch.ended = clock_.Now();
   const Nanos elapsed = launch.ended - since;
-  stats.attend_ns.Add(static_cast<uint64_t>(elapsed));
+  stats.launch_time.Observe(static_cast<uint64_t>(elapsed));
   if (launch.outcome.ok()) {
     costs_.Observe(launch.units, elapsed);
   } else if (ReasonOf(launch.outcome) == Reason::kDeviceLost) {
@@ -293,11 +297,14 @@ void Engine::Loop::Housekeep(Nanos now) {
 }
 
 void Engine::Loop::LoseDevice(const absl::Status& status) {
+  bool is_first = false;
   {
     std::lock_guard lock(mutex_);
+    is_first = device_error_.ok();
     device_error_ = status;
   }
   line_.SetDeviceError(status);
+  if (is_first) observer_.DeviceLost(status);
 }
 
 void Engine::Loop::FinishDraining() {
@@ -354,8 +361,8 @@ absl::Status Engine::Loop::device_error() const {
 }
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Backend> backend,
-               ModelRegistry* registry, const Clock* clock)
-    : loop_(std::make_unique<Loop>(options, std::move(backend), registry, clock)) {}
+               ModelRegistry* registry, const Clock* clock, EngineObserver* observer)
+    : loop_(std::make_unique<Loop>(options, std::move(backend), registry, clock, observer)) {}
 
 Engine::~Engine() { Stop(); }
 
@@ -363,6 +370,7 @@ void Engine::Start() { loop_->Start(); }
 void Engine::Stop() { loop_->Stop(); }
 absl::Status Engine::Submit(std::unique_ptr<Call> call) { return loop_->Submit(std::move(call)); }
 CallQueue& Engine::queue() { return loop_->queue; }
+const CallQueue& Engine::queue() const { return loop_->queue; }
 const EngineStats& Engine::stats() const { return loop_->stats; }
 const EngineOptions& Engine::options() const { return loop_->options; }
 kvcache::CacheStats Engine::cache_stats() const { return loop_->cache_stats(); }
@@ -373,6 +381,7 @@ kvcache::CacheStats Engine::CloseAllSequences() {
   loop_->cache().Expire(kNever);
   return loop_->cache().Stats();
 }
+absl::Status Engine::device_error() const { return loop_->device_error(); }
 kvcache::KvCache& Engine::cache_for_test() { return loop_->cache(); }
 
 absl::Status Engine::Supports(const AttentionSpec& spec) const {

@@ -14,6 +14,7 @@
 #include "attn/kvcache/kv_cache.h"
 #include "server/core/call.h"
 #include "server/core/call_queue.h"
+#include "server/core/engine_observer.h"
 #include "server/core/model_registry.h"
 #include "server/core/stats.h"
 
@@ -36,9 +37,9 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // `clock` and `registry` outlive the engine.
+  // `registry`, `clock` and `observer` (may be null) outlive the engine.
   Engine(const EngineOptions& options, std::unique_ptr<Backend> backend, ModelRegistry* registry,
-         const Clock* clock = &Clock::Real());
+         const Clock* clock = &Clock::Real(), EngineObserver* observer = nullptr);
   ~Engine();  // stops
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -50,12 +51,15 @@ class Engine {
   // Any thread. Estimates how long the call will take, then as CallQueue::Push.
   absl::Status Submit(std::unique_ptr<Call> call);
   CallQueue& queue();
+  const CallQueue& queue() const;
   const EngineStats& stats() const;  // any thread
   const EngineOptions& options() const;
   // As of the last idle moment or step; any thread.
   kvcache::CacheStats cache_stats() const;
   std::string device_name() const;
   // Any thread. OK, or why the device computes no more.
+  absl::Status device_error() const;
+  // Any thread. OK, or why the device does not compute this.
   absl::Status Supports(const AttentionSpec& spec) const;
   // Steps done and the time of the last one: a watchdog's proof of progress. Any thread.
   uint64_t heartbeat() const;

@@ -269,6 +269,7 @@ void Lifecycle::Run(Operation& operation) {
   if (operation.callers.empty()) return Abandon(operation);
   Result result;
   const absl::Status status = Execute(operation, result);
+  if (status.ok()) parts_.answers->CountRefusedItems(result);
   if (status.ok() && operation.key.request_key != 0) {
     memory_.Remember(operation.key, {operation.fingerprint, result}, now);
   }
@@ -342,9 +343,14 @@ void Lifecycle::FailAll(const absl::Status& status) {
 }
 
 void Lifecycle::Expire(Nanos now) {
-  for (const SequenceId sequence : parts_.cache->Expire(now)) {
+  std::vector<kvcache::ExpiredOwner> owners;
+  for (const SequenceId sequence : parts_.cache->Expire(now, &owners)) {
     parts_.traits->Erase(sequence);
     parts_.stats->expired_sequences.Add(1);
+  }
+  for (const kvcache::ExpiredOwner& owner : owners) {
+    parts_.stats->expired_owners.Add(1);
+    parts_.observer->OwnerExpired(owner.name, owner.num_sequences);
   }
   memory_.Forget(now);
 }

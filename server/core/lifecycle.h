@@ -16,6 +16,7 @@
 #include "attn/base/clock.h"
 #include "attn/kvcache/kv_cache.h"
 #include "server/core/answers.h"
+#include "server/core/engine_observer.h"
 #include "server/core/model_table.h"
 #include "server/core/request_memory.h"
 #include "server/core/sequence_order.h"
@@ -61,6 +62,7 @@ class Lifecycle {
     SequenceTraits* traits;
     Answers* answers;
     EngineStats* stats;
+    EngineObserver* observer;
     uint32_t max_sequences;
   };
   explicit Lifecycle(const Parts& parts) : parts_(parts) {}

@@ -29,6 +29,11 @@ std::vector<ModelPtr> ModelRegistry::List(absl::string_view after, size_t max) c
   return models;
 }
 
+size_t ModelRegistry::size() const {
+  std::lock_guard lock(mutex_);
+  return by_slot_.size();
+}
+
 void ModelRegistry::Add(ModelPtr model) {
   std::lock_guard lock(mutex_);
   const bool name_is_new = by_name_.emplace(model->definition.name, model).second;

@@ -22,6 +22,8 @@ class ModelRegistry {
   // Up to `max` models with names after `after`, in name order.
   std::vector<ModelPtr> List(absl::string_view after, size_t max) const;
 
+  size_t size() const;
+
   // Engine thread. REQUIRES: name and slot are free.
   void Add(ModelPtr model);
   void Remove(ModelSlot slot);

@@ -29,6 +29,7 @@ void Lifecycle::Open(std::unique_ptr<Call> call) {
                      now);
   }
   call->result = std::move(result);
+  parts_.answers->CountRefusedItems(call->result);
   parts_.answers->Add(std::move(call));
 }
 
@@ -39,6 +40,7 @@ absl::StatusOr<SequenceId> Lifecycle::OpenOne(const OpenCall& request, const Ope
       const SequenceId id,
       parts_.cache->Open(
           {.model = request.model->slot, .owner = request.owner, .lease = request.lease}, now));
+  parts_.stats->opened_sequences.Add(1);
   const bool closes = request.close_with_stream && stream != nullptr;
   parts_.traits->Set(id, {.priority = item.priority,
                           .closes_with = closes ? stream : nullptr,
@@ -97,7 +99,9 @@ absl::Status Lifecycle::Fork(Operation& operation, ForkResult& result) {
         forked = WithField(forked, absl::StrCat("items[", i, "].at_len"));
       }
     }
-    if (!forked.ok()) {
+    if (forked.ok()) {
+      parts_.stats->forked_sequences.Add(children.size());
+    } else {
       FailChildren(operation, children);
       for (SequenceId& child : children) child = SequenceId(0);
     }

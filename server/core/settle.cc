@@ -6,11 +6,12 @@ namespace {
 
 void CountLaunch(const Launch& launch, EngineStats& stats) {
   stats.launches.Add(1);
-  stats.launched_items.Add(launch.num_items);
+  if (!launch.outcome.ok()) stats.failed_launches.Add(1);
+  stats.launch_items.Observe(launch.num_items);
+  stats.launch_layers.Observe(launch.num_layers);
+  stats.launch_clients.Observe(launch.num_clients);
   stats.launched_q_rows.Add(launch.num_q_rows);
-  stats.launched_layers.Add(launch.num_layers);
   stats.launched_callers.Add(launch.num_calls);
-  stats.launched_clients.Add(launch.num_clients);
   if (launch.num_clients > 1 && launch.num_layers > 1) {
     stats.multi_client_multi_layer_launches.Add(1);
   }

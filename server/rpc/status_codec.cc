@@ -4,6 +4,7 @@
 
 #include "attn/base/error.h"
 #include "attn/v1/rpc_status.pb.h"
+#include "server/core/stats.h"
 
 namespace attn::server {
 namespace {
@@ -12,6 +13,7 @@ constexpr bool Same(Reason ours, v1::Reason wire) {
   return static_cast<int>(ours) == static_cast<int>(wire);
 }
 static_assert(v1::Reason_ARRAYSIZE == 23, "a new reason needs its assertion below");
+static_assert(v1::Reason_ARRAYSIZE == kNumReasons, "a new reason needs its counters");
 static_assert(Same(Reason::kUnspecified, v1::REASON_UNSPECIFIED));
 static_assert(Same(Reason::kOk, v1::REASON_OK));
 static_assert(Same(Reason::kInvalid, v1::REASON_INVALID));

@@ -251,11 +251,11 @@ TEST_F(FailuresTest, CountersAddUp) {
   f.RunAttend({{.seq = 77, .tokens = {1}}});
   const EngineStats& stats = f.engine->stats();
   EXPECT_EQ(stats.launches.value(), 1u);
-  EXPECT_EQ(stats.launched_items.value(), 2u);
-  EXPECT_EQ(stats.launched_layers.value(), 2u);
+  EXPECT_EQ(stats.launch_items.sum(), 2u);
+  EXPECT_EQ(stats.launch_layers.sum(), 2u);
   EXPECT_EQ(stats.launched_callers.value(), 1u);
   EXPECT_EQ(stats.items_failed.value(), 1u);
-  EXPECT_EQ(stats.failures_by_reason[static_cast<size_t>(Reason::kUnknownSequence)].value(), 1u);
+  EXPECT_EQ(stats.refused_items[Reason::kUnknownSequence].value(), 1u);
   EXPECT_EQ(stats.calls_completed.value(), 4u) << "declare, open, two attends";
   EXPECT_GT(f.engine->heartbeat(), 0u);
 }

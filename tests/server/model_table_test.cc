@@ -126,7 +126,7 @@ TEST_F(ModelTableTest, GroupsDueAtOnceAreSeveralLaunchesInOneStep) {
   ASSERT_EQ(f.device->records.size(), 2u);
   EXPECT_EQ(f.device->records[0].rows.size(), 2u);
   EXPECT_EQ(f.device->records[1].rows.size(), 2u);
-  EXPECT_EQ(f.engine->stats().launched_layers.value(), 4u);
+  EXPECT_EQ(f.engine->stats().launch_layers.sum(), 4u);
 }
 
 }  // namespace

@@ -87,6 +87,12 @@ struct ExtendOptions {
   bool rewind = false;        // a longer layer is cut to expected_len
 };
 
+// An owner whose lease ran out, and how many sequences that closed.
+struct ExpiredOwner {
+  std::string name;
+  uint32_t num_sequences = 0;
+};
+
 struct SequenceDescription {
   SequenceId sequence;
   ModelSlot model;
@@ -194,7 +200,8 @@ class KvCache {
   void AddUse(SequenceId id);
   void DropUse(SequenceId id);  // no-op when it has been closed meanwhile
   // Closes every sequence of every owner whose lease has run out and who uses none; returns them.
-  std::vector<SequenceId> Expire(Nanos now);
+  // `owners`, if given, gets these owners.
+  std::vector<SequenceId> Expire(Nanos now, std::vector<ExpiredOwner>* owners = nullptr);
   // When Expire could next find something; kNever without sequences.
   Nanos NextExpiry() const;
 
