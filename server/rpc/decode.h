@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "server/core/call.h"
 #include "server/core/model_registry.h"
 #include "server/rpc/limits.h"
@@ -43,6 +45,10 @@ struct Decoded {
 
 // INVALID unless 1 <= count <= limits.max_items_per_request.
 absl::Status CheckItemCount(uint64_t count, const WireLimits& limits, absl::string_view field);
+
+// `name` of a client as messages quote it: of a long one the first 128 bytes, cut between
+// characters, because text that is no UTF-8 cannot be sent.
+std::string Quoted(absl::string_view name);
 
 // STALE_SEQUENCE if `epoch` is set and not this server's.
 absl::Status CheckEpoch(uint64_t epoch, uint64_t server_epoch);

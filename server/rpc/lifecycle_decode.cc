@@ -73,9 +73,9 @@ absl::StatusOr<Decoded> DecodeOpenRequest(const v1::OpenSequencesRequest& reques
   ATTN_ASSIGN_OR_RETURN(call.lease, DecodeLease(request.lease_ms(), context.limits));
   call.model = context.registry.FindByName(request.model());
   if (call.model == nullptr) {
-    return MakeError(Reason::kUnknownModel, "model",
-                     absl::StrCat("got \"", request.model().substr(0, 128),
-                                  "\", want the name of a declared model"));
+    return MakeError(
+        Reason::kUnknownModel, "model",
+        absl::StrCat("got ", Quoted(request.model()), ", want the name of a declared model"));
   }
   ATTN_RETURN_IF_ERROR(CheckFingerprint(request.model_fingerprint(), *call.model));
   if (request.close_with_stream() && context.aliases == nullptr) {

@@ -6,6 +6,7 @@
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
 #include "server/rpc/attend_codec.h"
+#include "server/rpc/decode.h"
 #include "server/rpc/lifecycle_codec.h"
 #include "server/rpc/model_codec.h"
 #include "server/rpc/unknown_fields.h"
@@ -14,9 +15,8 @@ namespace attn::server {
 namespace {
 
 absl::Status NoSuchModel(const std::string& name) {
-  return MakeError(
-      Reason::kUnknownModel, "name",
-      absl::StrCat("got \"", name.substr(0, 128), "\", want the name of a declared model"));
+  return MakeError(Reason::kUnknownModel, "name",
+                   absl::StrCat("got ", Quoted(name), ", want the name of a declared model"));
 }
 
 }  // namespace

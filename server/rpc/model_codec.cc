@@ -9,6 +9,7 @@
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
 #include "server/core/wire_field.h"
+#include "server/rpc/decode.h"
 #include "server/rpc/enum_codec.h"
 #include "server/rpc/model_fingerprint.h"
 #include "server/rpc/unknown_fields.h"
@@ -41,7 +42,7 @@ absl::Status CheckName(const std::string& name, absl::string_view path) {
     return absl::OkStatus();
   }
   return Invalid(path, "name",
-                 absl::StrCat("got \"", name.substr(0, 128), "\" of ", name.size(),
+                 absl::StrCat("got ", Quoted(name), " of ", name.size(),
                               " bytes, want 1 to 128 of A-Z a-z 0-9 . _ -"));
 }
 

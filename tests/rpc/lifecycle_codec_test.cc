@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "attn/base/error.h"
+#include "server/rpc/status_codec.h"
 #include "tests/rpc/codec_world.h"
 
 namespace attn::test {
@@ -79,6 +80,24 @@ TEST(LifecycleCodecTest, OpenRefusesWhatItCannotTake) {
                   item->GetReflection()->MutableUnknownFields(item)->AddVarint(5, 1);
                 }),
                 Reason::kUnsupported, "items[0].5", "field number 5");
+}
+
+// A cut character would make the whole status unreadable for the client.
+TEST(LifecycleCodecTest, ALongNameIsQuotedUpToTheEndOfACharacter) {
+  CodecWorld world;
+  for (const char* start : {"", "x", "xy", "xyz"}) {
+    v1::OpenSequencesRequest request;
+    std::string name = start;
+    for (int i = 0; i < 50; ++i) name += "\xe2\x82\xac";  // three bytes each
+    request.set_model(name);
+    request.set_owner("me");
+    request.add_items();
+    v1::Status sent, received;
+    server::EncodeStatus(DecodeOpen(request, world.Unary()).status(), &sent);
+    ASSERT_TRUE(received.ParseFromString(sent.SerializeAsString())) << sent.message();
+    EXPECT_EQ(received.reason(), v1::REASON_UNKNOWN_MODEL);
+    EXPECT_THAT(received.message(), ::testing::HasSubstr(name.substr(0, 120)));
+  }
 }
 
 TEST(LifecycleCodecTest, AMillionEmptyItemsAreRefusedByTheirCount) {
