@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the build and the tests need and that are missing.
-# Needs root, or sudo, only if something is missing.
+# Installs the Debian packages that the build and the tests need and that are missing, or those
+# named as arguments. Needs root, or sudo, only if something is missing.
 set -euo pipefail
 
 packages=(
@@ -12,6 +12,7 @@ packages=(
   libssl-dev libjemalloc-dev
   libgtest-dev libgmock-dev
 )
+if [ "$#" -gt 0 ]; then packages=("$@"); fi
 
 missing=()
 for package in "${packages[@]}"; do

@@ -1,0 +1,270 @@
+"""AttendStream: many requests in flight, lifecycle inside the stream, aliases, cancellation, time
+limits, flow, half-close."""
+
+import queue
+
+import grpc
+
+import oracle
+import service
+from attn.v1 import attention_pb2 as pb
+from case import DIM_QK, DIM_V, KV_HEADS, LAYERS, Q_HEADS, Case, Item, make_attend
+
+# Together they take about half a second: what is sent behind them arrives before they are done.
+HEAVY_READS = 16
+HEAVY_KEYS = 8192
+HEAVY_ROWS = 512
+
+
+class Stream:
+    """Requests go out as they are sent; answers are read one by one."""
+
+    def __init__(self, attention):
+        self._requests = queue.Queue()
+        self.call = attention.AttendStream(iter(self._requests.get, None))
+        self._last_id = 0
+        self._early = {}
+
+    def send(self, request_id=None, **content):
+        """The id it was sent under. `content`: fields of AttendStreamRequest."""
+        self._last_id = request_id or self._last_id + 1
+        self._requests.put(pb.AttendStreamRequest(request_id=self._last_id, **content))
+        return self._last_id
+
+    def send_message(self, message):
+        self._requests.put(message)
+
+    def read(self):
+        return next(self.call)
+
+    def wait_until_received(self):
+        """Until the server has all that was sent: it answers a cancellation when it arrives."""
+        fence = self.send(cancel=pb.CancelRequest())
+        for answer in self.call:
+            if answer.request_id == fence:
+                return
+            self._early[answer.request_id] = answer
+
+    def finish(self):
+        """Half-closes; the answers that read() has not returned, by request id."""
+        self._requests.put(None)
+        answers = self._early
+        for answer in self.call:
+            assert answer.request_id not in answers, "two answers to %d" % answer.request_id
+            answers[answer.request_id] = answer
+        assert self.call.code() == grpc.StatusCode.OK, self.call.details()
+        return answers
+
+
+class StreamTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.declare()
+        self.stream = Stream(self.service.attention)
+
+    def tearDown(self):
+        self.stream.call.cancel()
+        super().tearDown()
+
+    def open_request(self, *aliases, close_with_stream=True):
+        return pb.OpenSequencesRequest(
+            model=self.model.spec.name, owner=self.owner, close_with_stream=close_with_stream,
+            items=[pb.OpenSequencesRequest.Item(alias=alias) for alias in aliases])
+
+    def test_many_requests_in_flight_get_one_right_answer_each_after_half_close(self):
+        ids = self.open(self.model, 4)
+        keys = {(s, l): oracle.Keys(LAYERS[l]) for s in ids for l in range(len(LAYERS))}
+        wanted = {}
+        for step in range(12):
+            for (sequence, layer), content in keys.items():
+                item = self.append_item(sequence, content, layer)
+                request_id = self.stream.send(attend=make_attend([item]))
+                wanted[request_id] = oracle.attend(content, item.q)
+        answers = self.stream.finish()
+        self.assertEqual(set(answers), set(wanted))
+        for request_id, answer in answers.items():
+            self.check_answer(answer.attend, [wanted[request_id]])
+        self.assertEqual({s: self.describe(s).committed_len for s in ids}, {s: 12 for s in ids})
+
+    def test_flow_comes_with_the_first_answer_and_names_the_limit(self):
+        (sequence,) = self.open(self.model)
+        keys = oracle.Keys(LAYERS[0])
+        limits = self.service.server.GetServerInfo(pb.GetServerInfoRequest()).limits
+        self.stream.send(attend=make_attend([self.append_item(sequence, keys)]))
+        flow = self.stream.read().flow
+        self.assertEqual(flow.requests_allowed, limits.max_in_flight_per_stream)
+        self.assertGreater(flow.bytes_allowed, 0)
+        self.assertFalse(flow.draining)
+        self.stream.send(attend=make_attend([self.append_item(sequence, keys)]))
+        self.assertFalse(self.stream.read().HasField("flow"))
+        self.assertEqual(self.stream.finish(), {})
+
+    def test_a_prepared_list_opens_forks_reorders_truncates_renews_and_closes_by_alias(self):
+        keys = oracle.Keys(LAYERS[0])
+        append = self.append_item(5, keys, 0, 6)
+        q = self.numbers(1, Q_HEADS, DIM_QK)
+        send, item = self.stream.send, pb.ForkSequencesRequest.Item
+        opened = send(open=self.open_request(5, 6))
+        appended = send(attend=make_attend([append]))
+        forked = send(fork=pb.ForkSequencesRequest(
+            items=[item(parent_id=5, num_children=2, first_alias=8, at_len=0)]))
+        moved = send(reorder=pb.ReorderSequencesRequest(targets=[6], sources=[5]))
+        cut = send(truncate=pb.TruncateSequencesRequest(
+            items=[pb.TruncateSequencesRequest.Item(sequence_id=5, len=0)]))
+        whole = send(attend=make_attend([Item(6, 0, q)]))
+        empty = send(attend=make_attend([Item(alias, 0, q) for alias in (5, 8, 9)]))
+        renewed = send(renew=pb.RenewLeaseRequest(owner=self.owner))
+        closed = send(close=pb.CloseSequencesRequest(sequence_ids=[5, 6, 8, 9]))
+        answers = self.stream.finish()
+        self.assertEqual(len(answers), 9)
+        self.assertEqual(len(answers[opened].open.sequence_ids), 2)
+        self.check_answer(answers[appended].attend, [oracle.attend(keys, append.q)])
+        self.assertEqual(len(answers[forked].fork.child_ids), 2)
+        self.assertTrue(answers[moved].HasField("reorder"))
+        self.assertFalse(answers[cut].truncate.errors)
+        self.check_answer(answers[whole].attend, [oracle.attend(keys, q)])
+        nothing = oracle.attend(oracle.Keys(LAYERS[0]), q)
+        self.check_answer(answers[empty].attend, [nothing] * 3)
+        self.assertGreaterEqual(answers[renewed].renew.num_sequences, 2)  # it waits for no sequence
+        self.assertTrue(answers[closed].HasField("close"))
+        self.assertFalse(answers[closed].close.errors)
+
+    def test_an_alias_is_known_in_its_own_stream_only(self):
+        self.stream.send(open=self.open_request(5))
+        self.assertFalse(self.stream.read().open.errors)
+        other = Stream(self.service.attention)
+        request_id = other.send(attend=make_attend([Item(5, 0, self.numbers(1, Q_HEADS, DIM_QK))]))
+        answer = other.finish()[request_id]
+        self.assertEqual(list(answer.attend.item_reasons), [pb.REASON_UNKNOWN_SEQUENCE])
+        self.stream.finish()
+
+    def test_what_closes_with_the_stream_is_gone_after_it(self):
+        self.stream.send(open=self.open_request(5))
+        (sequence,) = self.stream.read().open.sequence_ids
+        self.assertEqual(self.describe(sequence).sequence_id, sequence)
+        self.stream.finish()
+        answer = self.service.sequences.DescribeSequences(
+            pb.DescribeSequencesRequest(sequence_ids=[sequence]))
+        self.assertEqual(answer.errors[0].status.reason, pb.REASON_STALE_SEQUENCE)
+
+    def test_bad_requests_are_answered_and_the_stream_goes_on(self):
+        (sequence,) = self.open(self.model)
+        read = make_attend([Item(sequence, 0, self.numbers(1, Q_HEADS, DIM_QK))])
+        self.stream.send_message(pb.AttendStreamRequest(attend=read))
+        nothing = self.stream.send()
+        compute = self.stream.send(compute=pb.ComputeRequest())
+        unknown = pb.AttendStreamRequest.FromString(
+            pb.AttendStreamRequest(request_id=100, attend=read).SerializeToString()
+            + b"\x88\x01\x01")  # field 17
+        self.stream.send_message(unknown)
+        good = self.stream.send(request_id=101, attend=read)
+        answers = self.stream.finish()
+        refusals = {i: (a.status.reason, a.status.field) for i, a in answers.items() if i != good}
+        self.assertEqual(refusals, {
+            0: (pb.REASON_INVALID, "request_id"),
+            nothing: (pb.REASON_INVALID, "request"),
+            compute: (pb.REASON_UNSUPPORTED, "compute"),
+            100: (pb.REASON_UNSUPPORTED, "17"),
+        })
+        self.assertTrue(answers[good].HasField("attend"))
+
+    def test_a_request_whose_time_has_passed_is_not_run(self):
+        (sequence,) = self.open(self.model)
+        keys = oracle.Keys(LAYERS[0])
+        late = self.stream.send(
+            timeout_us=1, attend=make_attend([self.append_item(sequence, keys)]))
+        answer = self.stream.finish()[late].attend
+        self.assertEqual(list(answer.item_reasons), [pb.REASON_DEADLINE])
+        self.assertEqual(list(answer.new_lens), [0])
+        self.assertEqual(self.describe(sequence).layer_lens[0], 0)
+
+
+class CancelTest(Case):
+    """Behind reads of one layer, which take the device a while and run one after another."""
+
+    def setUp(self):
+        super().setUp()
+        self.stream = Stream(self.service.attention)
+        (self.sequence,) = self.open(self.declare())
+
+    def tearDown(self):
+        self.stream.call.cancel()
+        super().tearDown()
+
+    def repeated_rows(self, rows, heads, dim):
+        return self.numbers(16, heads, dim) * (rows // 16)
+
+    def send_reads(self):
+        """Their ids."""
+        fill = Item(self.sequence, 0, k=self.repeated_rows(HEAVY_KEYS, KV_HEADS, DIM_QK),
+                    v=self.repeated_rows(HEAVY_KEYS, KV_HEADS, DIM_V), token=1)
+        read = make_attend(
+            [Item(self.sequence, 0, self.repeated_rows(HEAVY_ROWS, Q_HEADS, DIM_QK))])
+        self.stream.send(attend=make_attend([fill]))
+        self.assertEqual(list(self.stream.read().attend.new_lens), [HEAVY_KEYS])
+        reads = [self.stream.send(attend=read) for _ in range(HEAVY_READS)]
+        self.stream.wait_until_received()
+        return reads
+
+    def end_reads(self, reads):
+        self.stream.send(cancel=pb.CancelRequest(request_ids=reads))
+        self.stream.finish()
+        self.assertEqual(self.describe(self.sequence).layer_lens[0], HEAVY_KEYS)
+
+    def token_item(self):
+        keys = oracle.Keys(LAYERS[0])
+        item = self.append_item(self.sequence, keys)
+        item.expected_len = HEAVY_KEYS
+        return item
+
+    def test_a_cancelled_request_that_waits_is_not_run(self):
+        reads = self.send_reads()
+        waiting = self.stream.send(attend=make_attend([self.token_item()]))
+        cancel = self.stream.send(cancel=pb.CancelRequest(request_ids=reads + [waiting, 7777]))
+        answers = self.stream.finish()
+        self.assertEqual(set(answers), {*reads, waiting, cancel})
+        self.assertTrue(answers[cancel].HasField("cancel"))
+        self.assertEqual(list(answers[waiting].attend.item_reasons), [pb.REASON_CANCELLED])
+        for read in reads:
+            self.assertIn(list(answers[read].attend.item_reasons), ([], [pb.REASON_CANCELLED]))
+        self.assertEqual(self.describe(self.sequence).layer_lens[0], HEAVY_KEYS)
+
+    def test_an_id_in_flight_cannot_be_used_again(self):
+        reads = self.send_reads()
+        self.stream.send(request_id=reads[-1], attend=make_attend([self.token_item()]))
+        refused = self.stream.read()
+        while not refused.HasField("status"):
+            refused = self.stream.read()
+        self.assertEqual((refused.request_id, refused.status.field), (reads[-1], "request_id"))
+        self.end_reads(reads)
+
+    def test_a_unary_call_that_its_client_cancels_appends_nothing(self):
+        reads = self.send_reads()
+        call = self.service.attention.Attend.future(make_attend([self.token_item()]))
+        call.cancel()
+        self.assertTrue(call.cancelled())
+        self.end_reads(reads)
+
+    def test_a_unary_call_past_its_deadline_appends_nothing(self):
+        reads = self.send_reads()
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.service.attention.Attend(make_attend([self.token_item()]), timeout=0.02)
+        # The server refuses at once what it knows to come too late.
+        if caught.exception.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            detail = service.detail_of(caught.exception)
+            self.assertEqual(detail.reason, pb.REASON_QUEUE_FULL)
+            self.assertGreater(detail.retry_after_ms, 0)
+        else:
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.end_reads(reads)
+
+    def test_a_cancelled_stream_closes_what_was_to_close_with_it(self):
+        stream = Stream(self.service.attention)
+        stream.send(open=pb.OpenSequencesRequest(
+            model=self.declare().spec.name, owner=self.owner, close_with_stream=True,
+            items=[pb.OpenSequencesRequest.Item()]))
+        (sequence,) = stream.read().open.sequence_ids
+        stream.call.cancel()
+        request = pb.DescribeSequencesRequest(sequence_ids=[sequence])
+        service.wait_until(
+            lambda: self.service.sequences.DescribeSequences(request).errors, "sequence closed")

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Installs what the server is tested together with where it is there: a test whose peer is missing
+# skips and says so.
+set -euo pipefail
+
+packages=(
+  python3-grpcio python3-protobuf  # python_interop
+  systemd                          # systemd_unit
+)
+exec "$(dirname "$0")/install_dependencies.sh" "${packages[@]}"
