@@ -5,6 +5,6 @@ set -euo pipefail
 
 packages=(
   python3-grpcio python3-protobuf  # python_interop
-  systemd                          # systemd_unit
+  shellcheck systemd               # shell_scripts, systemd_unit
 )
 exec "$(dirname "$0")/install_dependencies.sh" "${packages[@]}"
