@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/log.h"
 #include "server/options.h"
 #include "server/rpc/server.h"
 
@@ -59,13 +60,19 @@ int main(int argc, char** argv) {
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
   const auto options = attn::server::ParseServerOptions(arguments);
-  auto server = options.ok() ? attn::server::Server::Start(*options) : options.status();
+  attn::server::Log log(STDERR_FILENO, options.ok()
+                                           ? *attn::server::ParseLogLevel(options->log_level)
+                                           : attn::server::LogLevel::kInfo);
+  auto server = options.ok() ? attn::server::Server::Start(*options, &log) : options.status();
   if (!server.ok()) {
     std::fprintf(stderr, "attn-server: %s\n", std::string(server.status().message()).c_str());
     return 2;
   }
   std::printf("options %s\n", options->ToString().c_str());
   std::printf("listening address=%s port=%d\n", (*server)->address().c_str(), (*server)->port());
+  if (const attn::server::MetricsEndpoint* metrics = (*server)->metrics()) {
+    std::printf("metrics address=%s port=%d\n", metrics->address().c_str(), metrics->port());
+  }
   std::fflush(stdout);
   WaitForStopSignal(signals);
   (*server)->Drain();

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attn/base/error.h"
@@ -51,6 +52,10 @@ const std::vector<TextFlag>& TextFlags() {
       {"listen", "HOST:PORT (port 0: any free one) or unix:PATH", &ServerOptions::listen},
       {"backend", "cpu, cuda, or auto: cuda where there is a usable GPU, else cpu",
        &ServerOptions::backend},
+      {"metrics-listen", "HOST:PORT of metrics over HTTP (port 0: any free one); empty: none",
+       &ServerOptions::metrics_listen},
+      {"log-level", "error, warning or info: the least serious lines to log",
+       &ServerOptions::log_level},
       {"models", "file of attn.v1.ModelsConfig in text format, declared at start",
        &ServerOptions::models_file},
   };
@@ -147,11 +152,27 @@ absl::Status SetFlag(absl::string_view name, absl::string_view value, ServerOpti
                    "unknown flag, want one of those that --help lists");
 }
 
+absl::Status CheckMetricsListen(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  int port = -1;
+  const bool is_address = colon != std::string::npos && colon > 0 &&
+                          absl::SimpleAtoi(listen.substr(colon + 1), &port) && port >= 0 &&
+                          port <= 65535;
+  if (listen.empty() || is_address) return absl::OkStatus();
+  return MakeError(Reason::kInvalid, "--metrics-listen",
+                   absl::StrCat("got \"", listen, "\", want HOST:PORT, or nothing for none"));
+}
+
 absl::Status CheckTogether(const ServerOptions& options) {
   if (options.backend != "cpu" && options.backend != "cuda" && options.backend != "auto") {
     return MakeError(Reason::kInvalid, "--backend",
                      absl::StrCat("got \"", options.backend, "\", want cpu, cuda or auto"));
   }
+  if (!ParseLogLevel(options.log_level).has_value()) {
+    return MakeError(Reason::kInvalid, "--log-level",
+                     absl::StrCat("got \"", options.log_level, "\", want error, warning or info"));
+  }
+  ATTN_RETURN_IF_ERROR(CheckMetricsListen(options.metrics_listen));
   const WireLimits& limits = options.limits;
   if (limits.min_lease_ms > limits.default_lease_ms ||
       limits.default_lease_ms > limits.max_lease_ms) {
@@ -180,15 +201,20 @@ absl::StatusOr<ServerOptions> ParseServerOptions(const std::vector<std::string>&
   return options;
 }
 
-std::string ServerOptions::ToString() const {
-  std::string line;
-  for (const TextFlag& flag : TextFlags()) {
-    absl::StrAppend(&line, line.empty() ? "" : " ", flag.name, "=", this->*flag.member);
-  }
+std::vector<LogField> ServerOptions::Fields() const {
+  std::vector<LogField> fields;
+  for (const TextFlag& flag : TextFlags()) fields.push_back({flag.name, this->*flag.member});
   for (const NumberFlag& flag : NumberFlags()) {
-    absl::StrAppend(&line, " ", flag.name, "=", flag.get(*this));
+    fields.push_back({flag.name, absl::StrCat(flag.get(*this))});
   }
-  return line;
+  return fields;
+}
+
+std::string ServerOptions::ToString() const {
+  const auto append = [](std::string* line, const LogField& field) {
+    absl::StrAppend(line, field.key, "=", field.value);
+  };
+  return absl::StrJoin(Fields(), " ", append);
 }
 
 std::string ServerHelp() {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/core/engine.h"
+#include "server/log.h"
 #include "server/rpc/limits.h"
 
 namespace attn::server {
@@ -17,8 +18,11 @@ struct ServerOptions {
   std::string backend = "auto";  // "cpu", "cuda", or "auto": cuda where there is a usable GPU
   int device = 0;                // of CUDA
   int num_threads = 0;           // of the CPU backend; 0: max(1, cores - 1)
-  std::string models_file;       // textproto ModelsConfig; empty: none
-  Nanos grace = 10 * kSecond;    // longest drain
+  // HOST:PORT (port 0: any free one) of the metrics over HTTP; empty: none.
+  std::string metrics_listen;
+  std::string log_level = "info";  // as ParseLogLevel
+  std::string models_file;         // textproto ModelsConfig; empty: none
+  Nanos grace = 10 * kSecond;      // longest drain
   // A drain refuses new calls (DRAINING) for this long at least before it closes connections: a
   // call that meets a closing one ends CANCELLED, which tells a client nothing.
   Nanos linger = 200 * kMillisecond;
@@ -31,6 +35,8 @@ struct ServerOptions {
   // Sequence counts and lengths that the engine knows too are taken from `engine`.
   WireLimits limits;
 
+  // Every flag with its value.
+  std::vector<LogField> Fields() const;
   // One line, "listen=127.0.0.1:50051 backend=auto …".
   std::string ToString() const;
 };

@@ -27,6 +27,8 @@ forbid("client" "attn/kvcache|attn/attention|attention/|kvcache/|server/" ""
        "the client depends on proto and base only")
 forbid("base;kvcache;attention;server/core" "grpc|\\.pb\\.h|google/protobuf" ""
        "gRPC and protobuf stay in server/rpc, client, proto and tools")
+forbid("base;kvcache;attention;client;server;tools" "prometheus/|[cC]ivet"
+       "^server/rpc/metrics_endpoint\\.cc" "prometheus-cpp stays in the endpoint")
 # Of CUDA others know the backend's public header only.
 forbid("base;kvcache;server;client;tools" "attention/cuda/|[<\"]cuda" "^tools/bench/gpu/"
        "CUDA stays in attention/cuda")

@@ -9,7 +9,7 @@ packages=(
   libprotobuf-dev protobuf-compiler
   libabsl-dev
   libhwy-dev
-  libssl-dev libjemalloc-dev
+  libssl-dev libjemalloc-dev prometheus-cpp-dev
   libgtest-dev libgmock-dev
 )
 if [ "$#" -gt 0 ]; then packages=("$@"); fi

@@ -14,6 +14,9 @@ class EngineObserver {
   virtual ~EngineObserver() = default;
   // Once: the device computes no more.
   virtual void DeviceLost(const absl::Status&) {}
+  // A model that was not there before; a model that was.
+  virtual void ModelDeclared(const std::string&) {}
+  virtual void ModelRemoved(const std::string&) {}
   // Nobody renewed the lease in time; `num_sequences` were closed.
   virtual void OwnerExpired(const std::string&, size_t) {}
 };

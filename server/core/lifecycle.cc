@@ -68,12 +68,16 @@ void Lifecycle::Add(std::unique_ptr<Call> call) {
   if (const auto* declare = std::get_if<DeclareModelCall>(&call->request)) {
     auto declared = parts_.models->Declare(declare->definition);
     if (!declared.ok()) return parts_.answers->Fail(std::move(call), declared.status());
+    if (!declared->already_declared) {
+      parts_.observer->ModelDeclared(declared->model->definition.name);
+    }
     call->result = *std::move(declared);
     return parts_.answers->Add(std::move(call));
   }
   if (const auto* remove = std::get_if<RemoveModelCall>(&call->request)) {
     call->result = RemoveModelResult{};
     call->status = parts_.models->Remove(remove->name);
+    if (call->status.ok()) parts_.observer->ModelRemoved(remove->name);
     return parts_.answers->Add(std::move(call));
   }
   Enqueue(std::move(call));

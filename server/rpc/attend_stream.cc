@@ -24,6 +24,8 @@ google::protobuf::ArenaOptions ArenaIn(std::array<char, size>* block) {
   return options;
 }
 
+constexpr char kRequest[] = "AttendStreamRequest";  // for logs
+
 }  // namespace
 
 // Keeps the stream alive while the engine has the call.
@@ -84,9 +86,11 @@ void AttendStream::OnReadDone(bool ok) {
 void AttendStream::Handle(grpc::ByteBuffer bytes) {
   const Nanos arrival = context_->clock->Now();
   const size_t num_bytes = bytes.Length();
+  context_->border.received_bytes.Add(num_bytes);
   auto* request = google::protobuf::Arena::CreateMessage<v1::AttendStreamRequest>(&arena_);
   absl::Status parsed = ParseBytes(&bytes, context_->limits, request);
   if (!parsed.ok()) {
+    context_->NoteRefused(kRequest, 0, parsed);
     const std::lock_guard lock(mutex_);
     protocol_error_ = std::move(parsed);
     reads_ended_ = true;
@@ -95,7 +99,10 @@ void AttendStream::Handle(grpc::ByteBuffer bytes) {
     response.set_request_id(request->request_id());
     const absl::Status handled = request->has_cancel() ? CancelRequests(*request, &response)
                                                        : Admit(request, num_bytes, arrival);
-    if (!handled.ok()) EncodeStatus(handled, response.mutable_status());
+    if (!handled.ok()) {
+      context_->NoteRefused(kRequest, request->request_id(), handled);
+      EncodeStatus(handled, response.mutable_status());
+    }
     if (!handled.ok() || response.has_cancel()) Send(&response, 0, Slot{});
   }
   arena_.Reset();
@@ -180,12 +187,14 @@ void AttendStream::Answer(const Origin& origin, std::unique_ptr<Call> call) {
     if (auto* attend = std::get_if<AttendResult>(&call->result)) {
       attend->timing.input = origin.input;
     }
+    context_->NoteRefusedItems(origin.refused);
     EncodeStreamResult(origin.refused, context_->server_epoch, call.get(), &response);
     if (response.has_attend()) {
       response.mutable_attend()->mutable_timing()->set_output_ns(
           static_cast<uint64_t>(context_->clock->Now() - begin));
     }
   } else {
+    context_->events->CallRefused(kRequest, origin.request_id, call->status);
     EncodeStatus(call->status, response.mutable_status());
   }
   call.reset();
@@ -196,6 +205,7 @@ void AttendStream::Answer(const Origin& origin, std::unique_ptr<Call> call) {
 void AttendStream::Send(v1::AttendStreamResponse* response, uint64_t settled_id, Slot slot) {
   if (response->request_id() != 0 && flow_due_.exchange(false)) AddFlow(response);
   Outgoing outgoing{SerializeBytes(*response), slot};
+  context_->border.sent_bytes.Add(outgoing.bytes.Length());
   {
     const std::lock_guard lock(mutex_);
     if (settled_id != 0) in_flight_.erase(settled_id);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -25,6 +26,8 @@ class CallGate {
     idle_.notify_all();
   }
   void Close() { state_.fetch_or(kClosed, std::memory_order_acq_rel); }
+  // Calls inside.
+  size_t size() const { return state_.load(std::memory_order_acquire) / kOne; }
   bool closed() const { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
   // REQUIRES: closed. False if calls are still inside at `deadline`.
   bool WaitUntilIdle(std::chrono::steady_clock::time_point deadline) {

@@ -26,11 +26,17 @@ void HealthBoard::Drain() {
   if (service_ != nullptr) service_->SetServingStatus(false);
 }
 
-void HealthBoard::SetDataPath(bool serving) {
+bool HealthBoard::SetDataPath(bool serving) {
   const std::lock_guard lock(mutex_);
-  if (data_path_ == serving) return;
+  if (data_path_ == serving) return false;
   data_path_ = serving;
   Publish(kDataPath, serving);
+  return true;
+}
+
+bool HealthBoard::serving() const {
+  const std::lock_guard lock(mutex_);
+  return data_path_ && !draining_;
 }
 
 void HealthBoard::AddModel(const std::string& name) {

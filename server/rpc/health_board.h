@@ -17,14 +17,17 @@ class HealthBoard {
   void Attach(grpc::HealthCheckServiceInterface* service);
   // Everything to NOT_SERVING, for good.
   void Drain();
-  void SetDataPath(bool serving);
+  // Whether that is news.
+  bool SetDataPath(bool serving);
+  // Whether the data path is SERVING.
+  bool serving() const;
   void AddModel(const std::string& name);
   void RemoveModel(const std::string& name);
 
  private:
   void Publish(const std::string& name, bool serving);  // REQUIRES: mutex_
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   grpc::HealthCheckServiceInterface* service_ = nullptr;
   bool draining_ = false;
   bool data_path_ = true;

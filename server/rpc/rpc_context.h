@@ -4,13 +4,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attn/base/clock.h"
 #include "server/core/engine.h"
+#include "server/core/metric_table.h"
 #include "server/core/model_registry.h"
+#include "server/core/stats.h"
 #include "server/rpc/call_gate.h"
 #include "server/rpc/completion.h"
 #include "server/rpc/decode.h"
+#include "server/rpc/event_log.h"
 #include "server/rpc/health_board.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/stream_set.h"
@@ -29,6 +33,17 @@ struct RpcContext {
   mutable HealthBoard health;
   mutable CallGate gate;
   mutable StreamSet streams;
+  mutable BorderStats border;
+  EventLog* events = nullptr;
+
+  // What the metrics of this server are read from. Any thread.
+  MetricSources Sources() const;
+  // Counts and logs a call that is answered with an error before it has reached the engine.
+  // `request_id` is the client's; 0: it has none.
+  void NoteRefused(absl::string_view request, uint64_t request_id,
+                   const absl::Status& status) const;
+  // Counts items that decoding has refused, of a call that is answered.
+  void NoteRefusedItems(const std::vector<RefusedItem>& items) const;
 
   DecodeContext ForDecoding(AliasNotes* aliases) const {
     return {limits, *registry, server_epoch, aliases};

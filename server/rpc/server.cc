@@ -19,6 +19,7 @@
 #include "attn/base/status_macros.h"
 #include "server/rpc/model_codec.h"
 #include "server/rpc/models_config.h"
+#include "server/rpc/version.h"
 
 namespace attn::server {
 namespace {
@@ -95,34 +96,40 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const ServerOptions& opti
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, Log* log) {
   ATTN_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, CreateBackend(options));
-  return StartOn(std::move(backend), options);
+  return StartOn(std::move(backend), options, log);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::StartOn(std::unique_ptr<Backend> backend,
-                                                        const ServerOptions& options) {
+                                                        const ServerOptions& options, Log* log) {
   if (options.engine.max_sequence_len > backend->max_kv_len()) {
     return MakeError(
         Reason::kInvalid, "--max-sequence-len",
         absl::StrCat("got ", options.engine.max_sequence_len, ", want at most ",
                      backend->max_kv_len(), ", the longest sequence of ", backend->device_name()));
   }
-  std::unique_ptr<Server> server(new Server(std::move(backend), options));
+  std::unique_ptr<Server> server(new Server(std::move(backend), options, log));
+  server->events_.Options(options.Fields());
   server->engine_.Start();
   ATTN_RETURN_IF_ERROR(server->DeclareModels(options.models_file));
+  ATTN_RETURN_IF_ERROR(server->ShowMetrics());
   ATTN_RETURN_IF_ERROR(server->Listen());
+  server->events_.Started(ServerVersion(), server->engine_.device_name(), server->address_);
   return server;
 }
 
-Server::Server(std::unique_ptr<Backend> backend, const ServerOptions& options)
-    : options_(options), engine_(EngineOptionsOf(options), std::move(backend), &registry_) {
+Server::Server(std::unique_ptr<Backend> backend, const ServerOptions& options, Log* log)
+    : options_(options),
+      events_(log),
+      engine_(EngineOptionsOf(options), std::move(backend), &registry_, &Clock::Real(), &events_) {
   context_.limits = LimitsOf(options);
   context_.max_stream_bytes = StreamBytes(options);
   context_.server_epoch = NewEpoch();
   context_.registry = &registry_;
   context_.engine = &engine_;
   context_.completion = &completion_;
+  context_.events = &events_;
 }
 
 Server::~Server() { Drain(); }
@@ -183,6 +190,12 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
+absl::Status Server::ShowMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  ATTN_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options_.metrics_listen, &context_));
+  return absl::OkStatus();
+}
+
 // Streams that have all their answers end now, and what closes with them is closed.
 void Server::EndStreams(std::chrono::steady_clock::time_point deadline) {
   for (const auto& stream : context_.streams.All()) stream->EndForDrain();
@@ -194,20 +207,26 @@ void Server::EndStreams(std::chrono::steady_clock::time_point deadline) {
 
 void Server::Drain() {
   if (std::exchange(drained_, true)) return;
+  const Nanos began = context_.clock->Now();
   const auto deadline = After(options_.grace);
   const auto linger_end = std::min(After(options_.linger), deadline);
   watchdog_.reset();
   context_.health.Drain();
+  const bool has_listened = grpc_server_ != nullptr;
+  if (has_listened) events_.DrainBegan(context_.gate.size(), context_.streams.size());
   context_.gate.Close();
   for (const auto& stream : context_.streams.All()) stream->AnnounceDrain();
   context_.gate.WaitUntilIdle(deadline);
   EndStreams(deadline);
+  const size_t unanswered = context_.gate.size();
+  const size_t unfinished_streams = context_.streams.size();
   engine_.Stop();
   completion_.Stop();
-  if (grpc_server_ != nullptr) {
+  if (has_listened) {
     std::this_thread::sleep_until(linger_end);
     grpc_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(kStopTime));
     grpc_server_->Wait();
+    events_.DrainEnded(context_.clock->Now() - began, unanswered, unfinished_streams);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "server/rpc/enum_codec.h"
 #include "server/rpc/methods.h"
 #include "server/rpc/unknown_fields.h"
+#include "server/rpc/version.h"
 
 namespace attn::server {
 namespace {
@@ -58,7 +59,7 @@ void EncodeAccepted(const Engine& engine, const WireLimits& limits,
 absl::Status GetServerInfoMethod::Answer(const Request& request, const RpcContext& context,
                                          Response* out) {
   ATTN_RETURN_IF_ERROR(CheckKnown(request, ""));
-  out->set_version(ATTN_VERSION);
+  out->set_version(ServerVersion());
   out->set_server_epoch(context.server_epoch);
   out->add_features(v1::FEATURE_ROW_INVARIANT);
   EncodeAccepted(*context.engine, context.limits, out);

@@ -27,6 +27,11 @@ std::vector<std::shared_ptr<DrainableStream>> StreamSet::All() const {
   return all;
 }
 
+size_t StreamSet::size() const {
+  const std::lock_guard lock(mutex_);
+  return streams_.size();
+}
+
 bool StreamSet::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return empty_.wait_until(lock, deadline, [this] { return streams_.empty(); });

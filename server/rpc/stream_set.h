@@ -30,6 +30,7 @@ class StreamSet {
   // Drops the set's share of `stream`.
   void Remove(DrainableStream* stream);
   std::vector<std::shared_ptr<DrainableStream>> All() const;
+  size_t size() const;
   // False if streams are still open at `deadline`.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
 

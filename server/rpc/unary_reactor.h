@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,12 @@ namespace attn::server {
 // The point in time of `clock` at which the caller stops waiting; kNever without a deadline.
 Nanos DeadlineOf(const grpc::CallbackServerContext& rpc, const Clock& clock);
 
+// "AttendRequest", for logs.
+template <typename Method>
+const std::string& NameOf() {
+  return Method::Request::descriptor()->name();
+}
+
 // Finish is called exactly once: by Start when the request is refused, else by Answer. gRPC deletes
 // the reactor through OnDone, which comes after Finish, so the call's origin may be a bare pointer.
 template <typename Method>
@@ -31,11 +38,12 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
 
   // gRPC thread.
   void Start(const grpc::CallbackServerContext& rpc, grpc::ByteBuffer request) {
-    if (!context_->gate.Enter()) return Finish(ToGrpcStatus(DrainingError()));
+    context_->border.received_bytes.Add(request.Length());
+    if (!context_->gate.Enter()) return Refuse(DrainingError());
     const absl::Status accepted = Submit(rpc, std::move(request));
     if (accepted.ok()) return;
     context_->gate.Leave();
-    Finish(ToGrpcStatus(accepted));
+    Refuse(accepted);
   }
 
   // Any gRPC thread, after Start; the call may be settled already.
@@ -51,6 +59,10 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
       if (auto* attend = std::get_if<AttendResult>(&call->result)) attend->timing.input = input_;
       Method::Encode(*context_, refused_, call.get(), &response);
       *response_ = SerializeBytes(response);
+      context_->NoteRefusedItems(refused_);
+      context_->border.sent_bytes.Add(response_->Length());
+    } else {
+      context_->events->CallRefused(NameOf<Method>(), 0, call->status);
     }
     call.reset();
     context_->gate.Leave();
@@ -60,6 +72,11 @@ class EngineReactor final : public grpc::ServerUnaryReactor, public CallOrigin {
   void OnDone() override { delete this; }
 
  private:
+  void Refuse(const absl::Status& status) {
+    context_->NoteRefused(NameOf<Method>(), 0, status);
+    Finish(ToGrpcStatus(status));
+  }
+
   absl::Status Submit(const grpc::CallbackServerContext& rpc, grpc::ByteBuffer request) {
     typename Method::Request message;
     ATTN_RETURN_IF_ERROR(ParseBytes(&request, context_->limits, &message));
@@ -98,11 +115,17 @@ grpc::ServerUnaryReactor* AnswerAtOnce(const RpcContext& context, grpc::Callback
                                        grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
   grpc::ByteBuffer bytes(*request);
+  context.border.received_bytes.Add(bytes.Length());
   typename Method::Request message;
   typename Method::Response answer;
   absl::Status status = ParseBytes(&bytes, context.limits, &message);
   if (status.ok()) status = Method::Answer(message, context, &answer);
-  if (status.ok()) *response = SerializeBytes(answer);
+  if (status.ok()) {
+    *response = SerializeBytes(answer);
+    context.border.sent_bytes.Add(response->Length());
+  } else {
+    context.NoteRefused(NameOf<Method>(), 0, status);
+  }
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }

@@ -32,7 +32,12 @@ void Watchdog::Look() {
   const bool idle = context_->engine->queue().load().items == 0;
   if (idle || heartbeat != last_heartbeat_) last_progress_ = now;
   last_heartbeat_ = heartbeat;
-  context_->health.SetDataPath(now - last_progress_ < stall_time_);
+  const Nanos stands_still = now - last_progress_;
+  const bool progresses = stands_still < stall_time_;
+  if (context_->health.SetDataPath(progresses)) {
+    progresses ? context_->events->Recovered() : context_->events->Stalled(stands_still);
+  }
+  context_->events->ReportHeldBack();
 }
 
 }  // namespace attn::server
