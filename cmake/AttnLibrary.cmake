@@ -1,4 +1,4 @@
-# The only places that set compiler flags: attn_library, attn_program, attn_test.
+# The only places that set compiler flags: attn_library, attn_program, attn_test, attn_fuzzer.
 #
 #   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS … [INTERNAL])
 #
@@ -24,6 +24,9 @@ function(attn_set_flags target)
     target_compile_options(${target} PRIVATE -fsanitize=${ATTN_SANITIZER} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all -g1)
     target_link_options(${target} PUBLIC -fsanitize=${ATTN_SANITIZER})
+  endif()
+  if(ATTN_BUILD_FUZZERS)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
 endfunction()
@@ -102,4 +105,25 @@ function(attn_test name)
   if(TEST_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABELS}")
   endif()
+endfunction()
+
+#   attn_fuzzer(codec SOURCES codec_fuzz.cc … DEPS … [GRPC])
+#
+# With ATTN_BUILD_FUZZERS the program codec_fuzz, libFuzzer's; else codec_corpus_test, which replays
+# the inputs that are kept in tests/fuzz/corpus/codec.
+function(attn_fuzzer name)
+  cmake_parse_arguments(FUZZER "GRPC" "" "SOURCES;DEPS" ${ARGN})
+  if(ATTN_BUILD_FUZZERS)
+    attn_program(${name}_fuzz SOURCES ${FUZZER_SOURCES} DEPS ${FUZZER_DEPS} GTest::gtest)
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+    return()
+  endif()
+  set(grpc "")
+  if(FUZZER_GRPC)
+    set(grpc GRPC)
+  endif()
+  attn_test(${name}_corpus_test ${grpc}
+    SOURCES replay_corpus.cc ${FUZZER_SOURCES}
+    DEPS ${FUZZER_DEPS}
+    LABELS fuzz)
 endfunction()

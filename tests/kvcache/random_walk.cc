@@ -54,7 +54,7 @@ bool RandomWalk::PlainSequence::HasOpenReservation() const {
 
 RandomWalk::RandomWalk(const WalkOptions& options)
     : options_(options),
-      random_(options.seed),
+      random_(options.choices.empty() ? Choices(options.seed) : Choices(options.choices)),
       backing_(std::make_unique<FlakyBacking>(options.seed + 1, options.backing_refuses)) {
   KvCacheOptions cache_options = options.cache;
   cache_options.backing = backing_.get();
@@ -68,7 +68,8 @@ RandomWalk::RandomWalk(const WalkOptions& options)
 RandomWalk::~RandomWalk() = default;
 
 void RandomWalk::Run() {
-  for (int step = 0; step < options_.num_steps && !::testing::Test::HasFailure(); ++step) {
+  for (int step = 0; step < options_.num_steps && !random_.AtEnd(); ++step) {
+    if (::testing::Test::HasFailure()) break;
     SCOPED_TRACE(absl::StrCat("step ", step));
     Step();
     if (pending_moves_.empty() || random_.Chance(0.5)) {

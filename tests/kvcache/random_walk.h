@@ -8,19 +8,23 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "attn/base/error.h"
 #include "attn/kvcache/kv_cache.h"
+#include "tests/kvcache/choices.h"
 #include "tests/kvcache/content_store.h"
-#include "tests/support/random.h"
 
 namespace attn::kvcache::test {
 
 struct WalkOptions {
   uint64_t seed = 0;
   int num_steps = 0;
+  // If not empty, what the walk decides by instead of the seed, and where it ends. Outlive the
+  // walk.
+  std::span<const uint8_t> choices = {};
   std::vector<CacheModel> models;
   KvCacheOptions cache;
   uint32_t max_append = 12;    // tokens at once
@@ -119,7 +123,7 @@ class RandomWalk {
   void Count(const std::string& what) { ++counts_[what]; }
 
   const WalkOptions options_;
-  attn::test::Random random_;
+  Choices random_;
   std::unique_ptr<FlakyBacking> backing_;
   std::unique_ptr<KvCache> cache_;
   ContentStore store_;
