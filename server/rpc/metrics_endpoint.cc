@@ -1,16 +1,22 @@
 // Families of the metric table become those of prometheus-cpp, whose Exposer serves them.
 #include "server/rpc/metrics_endpoint.h"
 
+#include <netdb.h>
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <exception>
+#include <future>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "attn/base/error.h"
 #include "server/core/metric_table.h"
 
@@ -21,6 +27,23 @@ namespace {
 constexpr char kNumThreads[] = "2";
 // A client that sends nothing keeps a thread no longer than this.
 constexpr char kRequestTimeoutMs[] = "5000";
+constexpr std::chrono::milliseconds kStopPoll(10);
+
+// Connects and hangs up. `host` may stand in brackets.
+void Knock(absl::string_view host, const std::string& service) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  addrinfo wanted{};
+  wanted.ai_flags = AI_NUMERICSERV;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(std::string(host).c_str(), service.c_str(), &wanted, &found) != 0) return;
+  const int socket_fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket_fd >= 0) {
+    connect(socket_fd, found->ai_addr, found->ai_addrlen);
+    close(socket_fd);
+  }
+  freeaddrinfo(found);
+}
 
 prometheus::MetricType TypeOf(MetricType type) {
   switch (type) {
@@ -83,15 +106,28 @@ class MetricsEndpoint::Exposition {
   // Throws when it cannot listen: the only way in which prometheus-cpp says so.
   Exposition(const std::string& listen, const RpcContext* context)
       : table_(std::make_shared<TableCollectable>(context)),
-        exposer_(std::vector<std::string>{"listening_ports", listen, "num_threads", kNumThreads,
-                                          "request_timeout_ms", kRequestTimeoutMs}) {
-    exposer_.RegisterCollectable(table_);
+        exposer_(std::make_unique<prometheus::Exposer>(
+            std::vector<std::string>{"listening_ports", listen, "num_threads", kNumThreads,
+                                     "request_timeout_ms", kRequestTimeoutMs})),
+        host_(listen.substr(0, listen.rfind(':'))) {
+    exposer_->RegisterCollectable(table_);
   }
-  int port() const { return exposer_.GetListeningPorts().at(0); }
+  // The listening thread looks every two seconds whether it is to stop, and after every connection.
+  ~Exposition() {
+    const std::string service = absl::StrCat(port());
+    auto stopped = std::async(std::launch::async, [this] { exposer_.reset(); });
+    while (stopped.wait_for(kStopPoll) != std::future_status::ready) Knock(host_, service);
+  }
+  Exposition(const Exposition&) = delete;
+  Exposition& operator=(const Exposition&) = delete;
+
+  const std::string& host() const { return host_; }
+  int port() const { return exposer_->GetListeningPorts().at(0); }
 
  private:
   const std::shared_ptr<TableCollectable> table_;
-  prometheus::Exposer exposer_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  const std::string host_;  // as the option has it
 };
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const std::string& listen,
@@ -107,7 +143,7 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
   }
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(exposition)));
   endpoint->port_ = endpoint->exposition_->port();
-  endpoint->address_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", endpoint->port_);
+  endpoint->address_ = absl::StrCat(endpoint->exposition_->host(), ":", endpoint->port_);
   return endpoint;
 }
 

@@ -13,15 +13,18 @@ using server::ParseServerOptions;
 using ::testing::HasSubstr;
 
 TEST(OptionsTest, FlagsSetWhatTheyName) {
-  const auto options = ParseServerOptions(
-      {"--listen=unix:/tmp/x=y", "--kv-bytes=3G", "--threads=2", "--chunk-us=700", "--grace-ms=20",
-       "--max-message-bytes=8M", "--backend=cuda", "--device=3"});
+  const auto options = ParseServerOptions({"--listen=unix:/tmp/x=y", "--kv-bytes=3G", "--threads=2",
+                                           "--chunk-us=700", "--grace-ms=20",
+                                           "--max-message-bytes=8M", "--backend=cuda", "--device=3",
+                                           "--metrics-listen=[::1]:0", "--log-level=error"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->listen, "unix:/tmp/x=y");
   EXPECT_EQ(options->engine.kv_bytes, int64_t{3} << 30);
   EXPECT_EQ(options->num_threads, 2);
   EXPECT_EQ(options->backend, "cuda");
   EXPECT_EQ(options->device, 3);
+  EXPECT_EQ(options->metrics_listen, "[::1]:0");
+  EXPECT_EQ(options->log_level, "error");
   EXPECT_EQ(options->engine.chunk_time, 700 * kMicrosecond);
   EXPECT_EQ(options->grace, 20 * kMillisecond);
   EXPECT_EQ(options->limits.max_message_bytes, uint64_t{8} << 20);
@@ -41,6 +44,10 @@ TEST(OptionsTest, WhatCannotBeIsRefusedNamingTheFlag) {
   EXPECT_EQ(field("--device=-1"), "--device");
   EXPECT_EQ(field("--default-lease-ms=1"), "--default-lease-ms");
   EXPECT_EQ(field("--threads"), "--threads");
+  EXPECT_EQ(field("--log-level=loud"), "--log-level");
+  EXPECT_EQ(field("--metrics-listen=9464"), "--metrics-listen");
+  EXPECT_EQ(field("--metrics-listen=127.0.0.1:"), "--metrics-listen");
+  EXPECT_EQ(field("--metrics-listen=127.0.0.1:65536"), "--metrics-listen");
   EXPECT_EQ(field("serve"), "serve");
 }
 
