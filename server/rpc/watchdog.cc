@@ -34,7 +34,8 @@ void Watchdog::Look() {
   last_heartbeat_ = heartbeat;
   const Nanos stands_still = now - last_progress_;
   const bool progresses = stands_still < stall_time_;
-  if (context_->health.SetDataPath(progresses)) {
+  const bool lost = !context_->engine->device_error().ok();  // the engine has reported it
+  if (context_->health.SetDataPath(progresses && !lost) && !lost) {
     progresses ? context_->events->Recovered() : context_->events->Stalled(stands_still);
   }
   context_->events->ReportHeldBack();

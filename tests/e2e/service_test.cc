@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
+#include "tests/e2e/health_watcher.h"
 #include "tests/e2e/test_server.h"
 #include "tests/support/fake_backend.h"
 
@@ -42,16 +43,6 @@ grpc::Status CallBytes(Stubs& stubs, const std::string& method, const std::strin
     response->assign(reinterpret_cast<const char*>(flat.begin()), flat.size());
   }
   return status;
-}
-
-// grpc.health.v1.Health/Check: field 1 of both messages is all there is. 1 is SERVING.
-int HealthOf(Stubs& stubs, const std::string& service) {
-  std::string response;
-  const std::string request =
-      service.empty() ? "" : "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
-  const grpc::Status status = CallBytes(stubs, "/grpc.health.v1.Health/Check", request, &response);
-  if (!status.ok()) return -status.error_code();
-  return response.size() == 2 ? response[1] : 0;
 }
 
 TEST(ServiceTest, InfoTellsEpochLimitsAndWhatTheDeviceAccepts) {
@@ -144,11 +135,11 @@ TEST(ServiceTest, ModelsAreDeclaredListedRefusedAndRemoved) {
   const grpc::Status in_use = models.RemoveModel(&fifth, remove, &removed);
   EXPECT_EQ(in_use.error_code(), grpc::FAILED_PRECONDITION);
   EXPECT_EQ(DetailOf(in_use).reason(), v1::REASON_MODEL_IN_USE);
-  EXPECT_EQ(HealthOf(server.stubs(), "attn.model.tiny"), 1);
+  EXPECT_EQ(HealthOf(server.stubs().channel, "attn.model.tiny"), 1);
   server.Close({id});
   grpc::ClientContext sixth;
   EXPECT_TRUE(models.RemoveModel(&sixth, remove, &removed).ok());
-  EXPECT_EQ(HealthOf(server.stubs(), "attn.model.tiny"), 2);
+  EXPECT_EQ(HealthOf(server.stubs().channel, "attn.model.tiny"), 2);
   v1::GetModelRequest get;
   get.set_name("tiny");
   v1::GetModelResponse got;
@@ -159,10 +150,10 @@ TEST(ServiceTest, ModelsAreDeclaredListedRefusedAndRemoved) {
 
 TEST(ServiceTest, HealthKnowsTheProcessTheDataPathAndEachModel) {
   TestServer server;
-  EXPECT_EQ(HealthOf(server.stubs(), ""), 1);
-  EXPECT_EQ(HealthOf(server.stubs(), "attn.v1.Attention"), 1);
-  EXPECT_EQ(HealthOf(server.stubs(), "attn.model.tiny"), 1);
-  EXPECT_EQ(HealthOf(server.stubs(), "attn.model.other"), -grpc::NOT_FOUND);
+  EXPECT_EQ(HealthOf(server.stubs().channel, ""), 1);
+  EXPECT_EQ(HealthOf(server.stubs().channel, "attn.v1.Attention"), 1);
+  EXPECT_EQ(HealthOf(server.stubs().channel, "attn.model.tiny"), 1);
+  EXPECT_EQ(HealthOf(server.stubs().channel, "attn.model.other"), -grpc::NOT_FOUND);
 }
 
 TEST(ServiceTest, ReflectionListsTheServices) {
@@ -253,7 +244,7 @@ TEST(ServiceTest, TwoServersInOneProcessDoNotSeeEachOther) {
   EXPECT_EQ(one.Describe(id).layer_lens(0), 5u);
   EXPECT_EQ(two.Describe(same_id).layer_lens(0), 0u);
   one.server().Drain();
-  EXPECT_EQ(HealthOf(two.stubs(), ""), 1);
+  EXPECT_EQ(HealthOf(two.stubs().channel, ""), 1);
   PlainLayer other;
   EXPECT_THAT(two.Attend(MakeRequest({AppendStep(random, same_id, 0, 5, &other)})).errors(),
               SizeIs(0));
@@ -265,7 +256,7 @@ TEST(ServiceTest, AUnixSocketServesToo) {
   TestServer server(options);
   EXPECT_EQ(server.server().port(), 0);
   EXPECT_EQ(server.server().address(), options.listen);
-  EXPECT_EQ(HealthOf(server.stubs(), ""), 1);
+  EXPECT_EQ(HealthOf(server.stubs().channel, ""), 1);
 }
 
 TEST(ServiceTest, AnErrorAtStartNamesTheOption) {
@@ -299,7 +290,7 @@ TEST(ServiceTest, ModelsOfTheFileAreDeclaredAndAFaultNamesFileAndField) {
   std::ofstream(path) << text;
   {
     TestServer server(options);
-    EXPECT_EQ(HealthOf(server.stubs(), "attn.model.filed"), 1);
+    EXPECT_EQ(HealthOf(server.stubs().channel, "attn.model.filed"), 1);
   }
   std::snprintf(text, sizeof(text), good, 3);
   std::ofstream(path) << text;

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/loadgen/server_process.h"
+#include "tests/support/server_process.h"
 #include "tools/loadgen/report.h"
 
 namespace attn::loadgen {
@@ -36,7 +36,7 @@ class LoadRunTest : public testing::Test {
     return options;
   }
 
-  ServerProcess server_;
+  test::ServerProcess server_;
 };
 
 TEST_F(LoadRunTest, AVerifiedRunOfEveryDtypeIsGoodAndLeavesNoSequence) {
