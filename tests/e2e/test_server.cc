@@ -32,9 +32,10 @@ Stubs::Stubs(const std::string& address, grpc::ChannelArguments arguments) {
   attention = v1::Attention::NewStub(channel);
 }
 
-TestServer::TestServer(const server::ServerOptions& options, std::unique_ptr<Backend> backend) {
-  auto started = backend == nullptr ? server::Server::Start(options)
-                                    : server::Server::StartOn(std::move(backend), options);
+TestServer::TestServer(const server::ServerOptions& options, std::unique_ptr<Backend> backend,
+                       server::Log* log) {
+  auto started = backend == nullptr ? server::Server::Start(options, log)
+                                    : server::Server::StartOn(std::move(backend), options, log);
   ATTN_CHECK(started.ok(), started.status().ToString());
   server_ = *std::move(started);
   stubs_ = std::make_unique<Stubs>(server_->address());

@@ -30,7 +30,7 @@ struct Stubs {
 class TestServer {
  public:
   explicit TestServer(const server::ServerOptions& options = TestOptions(),
-                      std::unique_ptr<Backend> backend = nullptr);
+                      std::unique_ptr<Backend> backend = nullptr, server::Log* log = nullptr);
 
   server::Server& server() { return *server_; }
   Stubs& stubs() { return *stubs_; }

@@ -28,6 +28,22 @@ TEST_F(LeaseTest, ExactlyTheRunOutLeasesExpireWhateverTheirOrder) {
   EXPECT_THAT(cache_->CheckOpen(short_one), FailsWith(Reason::kStaleSequence));
 }
 
+TEST_F(LeaseTest, OwnersWhoExpireAreNamedOnceWithAllTheirSequences) {
+  OpenFor("one", kSecond);
+  OpenFor("two", kSecond);
+  OpenFor("stays", 60 * kSecond);
+  OpenFor("one", kSecond);
+  std::vector<ExpiredOwner> owners;
+  EXPECT_EQ(cache_->Expire(now_, &owners).size(), 0u);
+  EXPECT_THAT(owners, IsEmpty());
+  EXPECT_EQ(cache_->Expire(now_ + 2 * kSecond, &owners).size(), 3u);
+  ASSERT_EQ(owners.size(), 2u);
+  EXPECT_EQ(owners[0].name, "one");
+  EXPECT_EQ(owners[0].num_sequences, 2u);
+  EXPECT_EQ(owners[1].name, "two");
+  EXPECT_EQ(owners[1].num_sequences, 1u);
+}
+
 TEST_F(LeaseTest, ALeaseCoversAllSequencesOfItsOwner) {
   const SequenceId first = OpenFor("me", 10 * kSecond);
   ASSERT_EQ(Append(first, 0, Tokens(5, 0)), absl::OkStatus());

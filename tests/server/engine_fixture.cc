@@ -52,8 +52,8 @@ ModelDefinition FixtureModel(const FixtureOptions& options, const std::string& n
 EngineFixture::EngineFixture(FixtureOptions fixture_options)
     : device(std::make_shared<test::FakeDevice>()), options(fixture_options) {
   device->clock = &clock;
-  engine =
-      std::make_unique<Engine>(options.engine, test::CreateFakeBackend(device), &registry, &clock);
+  engine = std::make_unique<Engine>(options.engine, test::CreateFakeBackend(device), &registry,
+                                    &clock, options.observer);
   const Call& declared = Run(Make(DeclareModelCall{FixtureModel(options, "model")}));
   EXPECT_TRUE(declared.status.ok()) << declared.status;
   model = registry.FindByName("model");

@@ -63,6 +63,7 @@ struct FixtureOptions {
   uint32_t num_heads = 1;
   uint32_t page_size = 4;
   EngineOptions engine = SmallEngine();
+  EngineObserver* observer = nullptr;
 };
 
 class EngineFixture {
