@@ -94,8 +94,8 @@ start_server() {
   new_container "$image"
   # shellcheck disable=SC2016  # expanded by the shell inside
   buildah run "$container" -- sh -c 'echo "pid $$ uid $(id -u)"; exec "$@"' start \
-    "${entrypoint[@]}" --listen=127.0.0.1:50051 --metrics-listen=127.0.0.1:9464 --kv-bytes=256M \
-    >"$work/log" 2>&1 &
+    "${entrypoint[@]}" --listen=127.0.0.1:50051 --metrics-listen=127.0.0.1:9464 \
+    --kv-bytes=256M --threads=1 >"$work/log" 2>&1 &
   run_job=$!
   for _ in $(seq 100); do
     address=$(sed -n 's/^listening address=\([^ ]*\).*/\1/p' "$work/log")
