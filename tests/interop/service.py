@@ -17,7 +17,7 @@ from attn.v1 import rpc_status_pb2
 from standard import health_pb2_grpc, reflection_pb2_grpc
 
 STATUS_DETAILS = "grpc-status-details-bin"
-CALL_SECONDS = 10  # of any call that has no deadline of its own
+CALL_SECONDS = 60  # of any call that has no deadline of its own: a lost answer ends there
 
 current = None
 
