@@ -40,11 +40,12 @@ void PrintAccount(attn::server::Engine& engine) {
   const attn::kvcache::CacheStats left = engine.CloseAllSequences();
   std::printf(
       "stopped launches=%s launched_items=%s multi_client_multi_layer_launches=%s calls=%s "
-      "open_sequences=%lld leaked_sequences=%lld leaked_pages=%lld\n",
+      "open_sequences=%lld leaked_sequences=%lld leaked_pages=%lld accounts=%s\n",
       text(stats.launches).c_str(), std::to_string(stats.launch_items.sum()).c_str(),
       text(stats.multi_client_multi_layer_launches).c_str(), text(stats.calls_completed).c_str(),
       open, static_cast<long long>(left.num_sequences),
-      static_cast<long long>(left.pages.live + left.pages.reserved));
+      static_cast<long long>(left.pages.live + left.pages.reserved),
+      engine.CheckAccounts().ok() ? "exact" : "broken");
 }
 
 }  // namespace

@@ -381,6 +381,7 @@ kvcache::CacheStats Engine::CloseAllSequences() {
   loop_->cache().Expire(kNever);
   return loop_->cache().Stats();
 }
+absl::Status Engine::CheckAccounts() const { return loop_->cache().CheckInvariants(); }
 absl::Status Engine::device_error() const { return loop_->device_error(); }
 kvcache::KvCache& Engine::cache_for_test() { return loop_->cache(); }
 

@@ -70,6 +70,8 @@ class Engine {
   // Closes every sequence that clients have left open, and says what is left after that: anything
   // but zero sequences and pages is a leak. REQUIRES: stopped.
   kvcache::CacheStats CloseAllSequences();
+  // OK, or what does not add up in the books of pages and sequences. REQUIRES: stopped.
+  absl::Status CheckAccounts() const;
   // REQUIRES: not started, or stopped.
   kvcache::KvCache& cache_for_test();
 
