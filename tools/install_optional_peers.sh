@@ -6,6 +6,6 @@ set -euo pipefail
 packages=(
   python3-grpcio python3-protobuf  # python_interop
   shellcheck systemd               # shell_scripts, systemd_unit
-  prometheus                       # prometheus_scrape
+  prometheus                       # prometheus_scrape (with systemd: starts as a service)
 )
 exec "$(dirname "$0")/install_dependencies.sh" "${packages[@]}"

@@ -89,6 +89,7 @@ void EventLog::DrainBegan(size_t calls_in_flight, size_t open_streams) {
 }
 
 void EventLog::DrainEnded(Nanos took, size_t calls_unanswered, size_t streams_open) {
+  ReportHeldBackBy(kNever);
   const bool is_clean = calls_unanswered == 0 && streams_open == 0;
   Write(is_clean ? LogLevel::kInfo : LogLevel::kWarning, "drain_ends",
         {SecondsField(took), Number("calls", calls_unanswered), Number("streams", streams_open)});
@@ -103,8 +104,9 @@ void EventLog::OwnerExpired(const std::string& owner, size_t num_sequences) {
            {{"owner", owner}, Number("sequences", num_sequences)});
 }
 
-void EventLog::ReportHeldBack() {
-  const Nanos now = clock_.Now();
+void EventLog::ReportHeldBack() { ReportHeldBackBy(clock_.Now()); }
+
+void EventLog::ReportHeldBackBy(Nanos now) {
   for (size_t i = 0; i < kNumReasons; ++i) {
     const auto reason = static_cast<Reason>(i);
     if (const uint64_t count = refusals_[reason].TakeHeldBack(now); count > 0) {

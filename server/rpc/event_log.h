@@ -28,6 +28,7 @@ class EventLog final : public EngineObserver {
   void Stalled(Nanos stands_still);
   void Recovered();
   void DrainBegan(size_t calls_in_flight, size_t open_streams);
+  // Tells of all lines held back, too: none will follow.
   void DrainEnded(Nanos took, size_t calls_unanswered, size_t streams_open);
 
   void DeviceLost(const absl::Status& status) override;
@@ -44,6 +45,8 @@ class EventLog final : public EngineObserver {
   // As Write, within `limit`.
   void WriteFew(LineLimit* limit, LogLevel level, absl::string_view event,
                 std::vector<LogField> fields);
+  // As ReportHeldBack, as if it were `now`.
+  void ReportHeldBackBy(Nanos now);
 
   Log* const log_;
   const Clock& clock_;

@@ -156,6 +156,16 @@ TEST_F(EventLogTest, WhatNoLaterLineTellsOfIsReportedWhenTheSecondIsOver) {
   EXPECT_THAT(pipe.Lines(), IsEmpty());
 }
 
+TEST_F(EventLogTest, TheEndOfADrainTellsOfAllThatWasHeldBack) {
+  for (int i = 0; i < 7; ++i) {
+    events.CallRefused("AttendRequest", 0, MakeError(Reason::kDraining, "", "stopping"));
+  }
+  EXPECT_THAT(pipe.Lines(), SizeIs(LineLimit::kLinesPerSecond));
+  events.DrainEnded(kSecond, 0, 0);
+  EXPECT_THAT(pipe.Lines(), ElementsAre(EndsWith("event=call_refused reason=DRAINING held_back=2"),
+                                        EndsWith("seconds=1.000 calls=0 streams=0")));
+}
+
 TEST_F(EventLogTest, EveryEventHasItsLine) {
   events.Started("0.1.0", "cpu, 1 thread", "127.0.0.1:5");
   events.ModelDeclared("m\nn");
