@@ -26,6 +26,10 @@ Stubs::Stubs(const std::string& address, grpc::ChannelArguments arguments) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);
   channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  // With gRPC 1.51 a first attempt fails now and then for nothing: it looks at errno after
+  // connect() when other calls have overwritten it (grpc/grpc pull request 35064). The second comes
+  // a second later, and calls that do not wait for it are UNAVAILABLE meanwhile.
+  channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10));
   server = v1::Server::NewStub(channel);
   models = v1::Models::NewStub(channel);
   sequences = v1::Sequences::NewStub(channel);

@@ -18,6 +18,7 @@ namespace attn::test {
 server::ServerOptions TestOptions();
 
 struct Stubs {
+  // Connected, if a server is there.
   explicit Stubs(const std::string& address, grpc::ChannelArguments arguments = {});
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Server::Stub> server;

@@ -1,4 +1,5 @@
-// How far this process grew while something ran: the highest resident memory since a mark.
+// How far this process grew while something ran: the highest resident memory since a mark, and what
+// is left of it.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,9 @@ class MemoryMark {
     before_ = StatusBytes("VmRSS:");
   }
   int64_t growth() const { return kMemoryIsMeasurable ? StatusBytes("VmHWM:") - before_ : 0; }
+  // What it holds more now than before.
+  int64_t growth_now() const { return kMemoryIsMeasurable ? StatusBytes("VmRSS:") - before_ : 0; }
+  int64_t before() const { return before_; }
 
  private:
   static int64_t StatusBytes(const std::string& name) {
