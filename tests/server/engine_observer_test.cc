@@ -32,7 +32,7 @@ class Recorder : public EngineObserver {
 
 class EngineObserverTest : public ::testing::Test {
  protected:
-  EngineObserverTest() : f({.observer = &recorder}) {
+  EngineObserverTest() : f({.num_groups = 2, .observer = &recorder}) {
     EXPECT_THAT(recorder.events, ElementsAre("declared model"));
     recorder.events.clear();
   }
@@ -64,10 +64,13 @@ TEST_F(EngineObserverTest, AnOwnerWhoExpiresIsToldOfOnceWithItsSequences) {
 
 TEST_F(EngineObserverTest, ALostDeviceIsToldOfOnce) {
   const uint64_t id = f.Open();
-  for (int i = 0; i < 2; ++i) {
+  int num_launches = 0;
+  f.device->on_launch = [&](const Batch&) {
+    ++num_launches;
     f.device->next_launch_error = MakeError(Reason::kDeviceLost, "", "gone");
-    f.RunAttend({{.seq = id, .tokens = {1}}});
-  }
+  };
+  f.RunAttend({{.seq = id, .tokens = {1}}, {.seq = id, .layer = 1, .tokens = {1}}});
+  EXPECT_EQ(num_launches, 2) << "each layer has its group";
   EXPECT_THAT(recorder.events, ElementsAre("lost: gone"));
   EXPECT_EQ(ReasonOf(f.engine->device_error()), Reason::kDeviceLost);
 }
