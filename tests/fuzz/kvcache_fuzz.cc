@@ -29,7 +29,7 @@ kvcache::CacheModel TwoGroups(uint32_t page_size) {
 // Small caches, which run out of pages, sequences and lengths within a few steps.
 WalkOptions OptionsOf(ByteSource& input) {
   WalkOptions options;
-  options.num_steps = 500;
+  options.num_steps = 200;
   switch (input.Integer(0, 2)) {
     case 0:
       options.models = {OneGroup(1, 1)};
