@@ -14,7 +14,7 @@
 namespace attn::test {
 namespace {
 
-int64_t g_calls = 10'000;
+int64_t g_calls = 20'000;
 
 TEST(MemoryGrowthTest, CallsLeaveNothingBehindInTheProcess) {
   TestServer server;

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Builds the fuzzers and runs all at once, each for SECONDS, from the kept corpora:
+# Installs what is missing, builds the fuzzers and runs all at once, each for SECONDS, from the
+# kept corpora:
 #   tests/fuzz/run_fuzzers.sh SECONDS
 # Fails on a finding and prints it with the input that makes it. To keep new inputs:
 #   build/fuzz/bin/NAME_fuzz -set_cover_merge=1 -use_counters=0 tests/fuzz/corpus/NAME build/fuzz/grown/NAME
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:?usage: tests/fuzz/run_fuzzers.sh SECONDS}
-command -v clang++ >/dev/null || { echo "run_fuzzers: clang++ is not installed" >&2; exit 1; }
 
+tools/install_dependencies.sh
+tools/install_dependencies.sh clang libclang-rt-dev
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz
 
