@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "server/core/engine.h"
 #include "server/log.h"
-#include "server/rpc/limits.h"
+#include "server/core/wire_limits.h"
 
 namespace attn::server {
 

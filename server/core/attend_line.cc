@@ -35,12 +35,11 @@ void PoisonRows(PendingCall& call, const AttendItem& item) {
   const AttendCall& request = *call.request;
   const int64_t row = int64_t{request.num_q_heads} * request.head_dim_v;
   const auto size = static_cast<int64_t>(SizeOf(request.out_dtype));
-  FillWithNan(request.out_dtype, call.result->out.data() + item.q_row * row * size,
-              item.q_len * row);
+  FillWithNan(request.out_dtype, call.out + item.q_row * row * size, item.q_len * row);
   if (!request.return_lse) return;
   const int64_t heads = request.num_q_heads;
-  FillWithNan(DType::kFloat32, call.result->lse.data() + item.q_row * heads * 4,
-              item.q_len * heads);
+  std::fill_n(call.lse + item.q_row * heads, item.q_len * heads,
+              std::numeric_limits<float>::quiet_NaN());
 }
 
 std::string FieldOfItem(const AttendWork& work) {
@@ -149,9 +148,16 @@ void AttendLine::PrepareOutputs(PendingCall& call) {
   if (call.has_outputs) return;
   call.has_outputs = true;
   const AttendCall& request = *call.request;
+  if (request.borrowed) {
+    call.out = request.borrowed->out;
+    call.lse = request.borrowed->lse;
+    return;
+  }
   const size_t rows = static_cast<size_t>(request.total_q) * request.num_q_heads;
   call.result->out.resize(rows * request.head_dim_v * SizeOf(request.out_dtype));
   if (request.return_lse) call.result->lse.resize(rows * sizeof(float));
+  call.out = call.result->out.data();
+  call.lse = reinterpret_cast<float*>(call.result->lse.data());
 }
 
 uint32_t AttendLine::LengthOf(const AttendWork& work) const {

@@ -53,7 +53,7 @@ class AttendLine {
   // From now on every item fails with this.
   void SetDeviceError(const absl::Status& status) { device_error_ = status; }
 
-  // Gives the result its out and lse of full size. No-op the second time.
+  // Finds room for out and lse: the caller's, or the result's own. No-op the second time.
   void PrepareOutputs(PendingCall& call);
 
   // Calls that are not answered yet.

@@ -64,7 +64,9 @@ struct PendingCall {
   std::vector<AttendWork> works;   // one per item, in place
   size_t num_unsettled = 0;
   size_t index = 0;          // in the list of pending calls
-  bool has_outputs = false;  // out and lse have their size
+  char* out = nullptr;       // where rows go, once has_outputs: in the result, or the caller's
+  float* lse = nullptr;      // null if nobody wants it
+  bool has_outputs = false;  // out and lse are there
   bool has_started = false;  // an item of it has been in a launch
   uint64_t last_step = 0;    // the last step with an item of it
   uint64_t last_launch = 0;  // the last launch with an item of it,

@@ -26,7 +26,7 @@ size_t Call::num_items() const { return std::max<size_t>(1, std::visit(ItemCount
 
 size_t Call::num_bytes() const {
   const auto* attend = std::get_if<AttendCall>(&request);
-  if (attend == nullptr) return 0;
+  if (attend == nullptr || attend->borrowed) return 0;
   const size_t rows = static_cast<size_t>(attend->total_q) * attend->num_q_heads;
   const size_t out = rows * attend->head_dim_v * SizeOf(attend->out_dtype);
   const size_t lse = attend->return_lse ? rows * sizeof(float) : 0;

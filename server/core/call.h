@@ -1,8 +1,8 @@
 // A validated request on its way through the engine, and its result. No protobuf, no gRPC.
 //
-// A call is made by server/rpc/codec.cc (the only validation of client input), pushed into the
-// CallQueue, owned by the engine until it is settled, and then handed to its CallSink, which
-// encodes the result on the completion thread.
+// A call is made and checked at a border (server/rpc for the wire, server/embed for callers in the
+// process), pushed into the CallQueue, owned by the engine until it is settled, and then handed to
+// its CallSink, which encodes the result on the completion thread.
 #pragma once
 
 #include <atomic>
@@ -63,6 +63,16 @@ struct AttendItem {
   absl::Status refused;
 };
 
+// Tensors that stay in the caller's memory until the call comes back, instead of in the call and
+// its result. Row-major as there; `lse` may be null.
+struct BorrowedTensors {
+  const char* q = nullptr;
+  const char* k = nullptr;
+  const char* v = nullptr;
+  char* out = nullptr;
+  float* lse = nullptr;
+};
+
 struct AttendCall {
   std::vector<AttendItem> items;
   // Equal for all items.
@@ -75,10 +85,16 @@ struct AttendCall {
   std::string q;  // [total_q, num_q_heads, head_dim_qk]
   std::string k;  // [total_kv_new, num_kv_heads, head_dim_qk]
   std::string v;  // [total_kv_new, num_kv_heads, head_dim_v]
+  // If set, q, k and v are empty, and so are out and lse of the result.
+  std::optional<BorrowedTensors> borrowed;
   int64_t total_q = 0;
   DType out_dtype = DType::kFloat32;
   bool return_lse = false;
   Priority priority = Priority::kNormal;
+
+  const char* q_data() const { return borrowed ? borrowed->q : q.data(); }
+  const char* k_data() const { return borrowed ? borrowed->k : k.data(); }
+  const char* v_data() const { return borrowed ? borrowed->v : v.data(); }
 };
 
 struct OpenCall {
@@ -248,7 +264,7 @@ struct Call {
   absl::Status status;
   Result result;
 
-  // What admission counts: items and tensor bytes, in and out.
+  // What admission counts: items and tensor bytes, in and out, that the call holds itself.
   size_t num_items() const;
   size_t num_bytes() const;
 };

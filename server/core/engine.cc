@@ -175,6 +175,7 @@ bool Engine::Loop::StepByHand() {
   Calls calls = queue.WaitForCalls(0);
   const bool any = !calls.empty() || HasWork();
   Step(std::move(calls));
+  if (!HasWork()) PublishCacheStats();
   return any;
 }
 
@@ -376,7 +377,7 @@ const EngineOptions& Engine::options() const { return loop_->options; }
 kvcache::CacheStats Engine::cache_stats() const { return loop_->cache_stats(); }
 std::string Engine::device_name() const { return loop_->device_name; }
 uint64_t Engine::heartbeat() const { return loop_->stats.steps.value(); }
-bool Engine::StepForTest() { return loop_->StepByHand(); }
+bool Engine::StepByHand() { return loop_->StepByHand(); }
 kvcache::CacheStats Engine::CloseAllSequences() {
   loop_->cache().Expire(kNever);
   return loop_->cache().Stats();

@@ -64,9 +64,10 @@ class Engine {
   // Steps done and the time of the last one: a watchdog's proof of progress. Any thread.
   uint64_t heartbeat() const;
 
-  // One turn by hand, without the thread, for tests: takes what has arrived (never waits) and does
-  // one step. Returns whether anything was done. REQUIRES: not started.
-  bool StepForTest();
+  // One turn on the calling thread, instead of the engine's own: takes what has arrived (never
+  // waits) and does one step. Returns whether anything was done. One thread at a time, which is the
+  // engine thread meanwhile. REQUIRES: not started.
+  bool StepByHand();
   // Closes every sequence that clients have left open, and says what is left after that: anything
   // but zero sequences and pages is a leak. REQUIRES: stopped.
   kvcache::CacheStats CloseAllSequences();

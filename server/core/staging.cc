@@ -20,8 +20,8 @@ AppendEntry AppendOf(const Placed& placed, const PageList& pages) {
   const int64_t size = static_cast<int64_t>(SizeOf(request.activation_dtype));
   const int64_t row = (work.item->kv_row + placed.chunk.key_begin) * request.num_kv_heads * size;
   AppendEntry entry;
-  entry.k = request.k.data() + row * request.head_dim_qk;
-  entry.v = request.v.data() + row * request.head_dim_v;
+  entry.k = request.k_data() + row * request.head_dim_qk;
+  entry.v = request.v_data() + row * request.head_dim_v;
   entry.pages = pages;
   entry.layer = work.layer;
   entry.begin = work.reservation.begin() + placed.chunk.key_begin;
@@ -32,14 +32,13 @@ AppendEntry AppendOf(const Placed& placed, const PageList& pages) {
 AttendEntry RowsOf(const DueChunk& chunk, const PageList& pages) {
   const AttendWork& work = *chunk.work;
   const AttendCall& request = *work.call->request;
-  AttendResult& result = *work.call->result;
   const int64_t row = (work.item->q_row + chunk.row_begin) * request.num_q_heads;
   const auto in_size = static_cast<int64_t>(SizeOf(request.activation_dtype));
   const auto out_size = static_cast<int64_t>(SizeOf(request.out_dtype));
   AttendEntry entry = ShapeOf(work, chunk);
-  entry.q = request.q.data() + row * request.head_dim_qk * in_size;
-  entry.out = result.out.data() + row * request.head_dim_v * out_size;
-  if (request.return_lse) entry.lse = reinterpret_cast<float*>(result.lse.data()) + row;
+  entry.q = request.q_data() + row * request.head_dim_qk * in_size;
+  entry.out = work.call->out + row * request.head_dim_v * out_size;
+  if (request.return_lse) entry.lse = work.call->lse + row;
   entry.pages = pages;
   entry.out_dtype = request.out_dtype;
   return entry;

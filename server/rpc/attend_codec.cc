@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
+#include "server/core/attend_check.h"
+#include "server/core/request_check.h"
 #include "server/rpc/attend_item.h"
 #include "server/rpc/enum_codec.h"
 #include "server/rpc/status_codec.h"
@@ -56,57 +58,15 @@ absl::Status DecodeRequestValues(const v1::AttendRequest& request, AttendCall* c
   return absl::OkStatus();
 }
 
-struct Totals {
-  uint64_t q = 0;
-  uint64_t kv_new = 0;
-};
-
-// Lengths and rows of every item, with 64-bit sums.
-absl::StatusOr<Totals> ReadLengths(const v1::AttendRequest& request, const WireLimits& limits,
-                                   AttendCall* call) {
-  Totals totals;
+// Lengths and rows of every item.
+absl::StatusOr<RowTotals> ReadLengths(const v1::AttendRequest& request, const WireLimits& limits,
+                                      AttendCall* call) {
   call->items.resize(request.sequence_ids_size());
   for (int i = 0; i < request.sequence_ids_size(); ++i) {
-    AttendItem& item = call->items[i];
-    item.q_len = EntryOf(request.q_lens(), i, 0u);
-    item.kv_new_len = EntryOf(request.kv_new_lens(), i, 0u);
-    item.q_row = static_cast<int64_t>(totals.q);
-    item.kv_row = static_cast<int64_t>(totals.kv_new);
-    totals.q += item.q_len;
-    totals.kv_new += item.kv_new_len;
+    call->items[i].q_len = EntryOf(request.q_lens(), i, 0u);
+    call->items[i].kv_new_len = EntryOf(request.kv_new_lens(), i, 0u);
   }
-  const uint64_t limit = limits.max_q_rows_per_request;
-  if (totals.q > limit || totals.kv_new > limit) {
-    return MakeError(Reason::kInvalid, totals.q > limit ? "q_lens" : "kv_new_lens",
-                     absl::StrCat("got a sum of ", totals.q > limit ? totals.q : totals.kv_new,
-                                  ", want at most ", limit, " (max_q_rows_per_request)"));
-  }
-  call->total_q = static_cast<int64_t>(totals.q);
-  return totals;
-}
-
-// All items whose geometry is known agree in it; the call takes it. Returns whether any is known.
-absl::StatusOr<bool> AgreeOnGeometry(AttendCall* call) {
-  const AttentionSpec* first = nullptr;
-  size_t first_item = 0;
-  for (size_t i = 0; i < call->items.size(); ++i) {
-    const AttendItem& item = call->items[i];
-    if (item.model == nullptr || item.layer >= item.model->definition.num_layers) continue;
-    const AttentionSpec& spec = item.model->GroupOf(item.layer).spec;
-    if (first == nullptr) {
-      first = &spec;
-      first_item = i;
-      continue;
-    }
-    ATTN_RETURN_IF_ERROR(CheckSameGeometry(*first, first_item, spec, i));
-  }
-  if (first == nullptr) return false;
-  call->activation_dtype = first->activation_dtype;
-  call->num_q_heads = first->num_q_heads;
-  call->num_kv_heads = first->num_kv_heads;
-  call->head_dim_qk = first->head_dim_qk;
-  call->head_dim_v = first->head_dim_v;
-  return true;
+  return PlaceRows(limits, call);
 }
 
 absl::Status CheckAnswerSize(const AttendCall& call, const WireLimits& limits) {
@@ -120,7 +80,7 @@ absl::Status CheckAnswerSize(const AttendCall& call, const WireLimits& limits) {
                    " bytes, want at most ", limits.max_message_bytes, " (max_message_bytes)"));
 }
 
-absl::Status TakeTensors(const Totals& totals, v1::AttendRequest* request, AttendCall* call) {
+absl::Status TakeTensors(const RowTotals& totals, v1::AttendRequest* request, AttendCall* call) {
   const TensorShape q{totals.q, call->num_q_heads, call->head_dim_qk, call->activation_dtype};
   const TensorShape k{totals.kv_new, call->num_kv_heads, call->head_dim_qk, call->activation_dtype};
   const TensorShape v{totals.kv_new, call->num_kv_heads, call->head_dim_v, call->activation_dtype};
@@ -143,7 +103,7 @@ absl::StatusOr<AttendCall> DecodeAttend(v1::AttendRequest* request, const Decode
       CheckItemCount(request->sequence_ids_size(), context.limits, "sequence_ids"));
   ATTN_RETURN_IF_ERROR(CheckCounts(*request));
   ATTN_RETURN_IF_ERROR(DecodeRequestValues(*request, &call));
-  ATTN_ASSIGN_OR_RETURN(const Totals totals, ReadLengths(*request, context.limits, &call));
+  ATTN_ASSIGN_OR_RETURN(const RowTotals totals, ReadLengths(*request, context.limits, &call));
   DecodeItems(*request, context, call.items);
   ATTN_ASSIGN_OR_RETURN(const bool geometry_known, AgreeOnGeometry(&call));
   if (request->out_dtype() == v1::DATA_TYPE_UNSPECIFIED) call.out_dtype = call.activation_dtype;

@@ -1,11 +1,9 @@
-// The rules that hold for one item of an AttendRequest by itself: its sequence, layer, lengths,
-// flags and token. What is at fault here fails the item, never its neighbours.
+// One item of an AttendRequest: its sequence, layer, lengths, flags and token. What is at fault
+// here fails the item, never its neighbours; the rules are in server/core/attend_check.h.
 #pragma once
 
 #include <span>
 
-#include "absl/status/status.h"
-#include "attn/attention/attention_spec.h"
 #include "attn/v1/attention.pb.h"
 #include "server/core/call.h"
 #include "server/rpc/decode.h"
@@ -23,9 +21,5 @@ Value EntryOf(const Repeated& values, int item, Value absent) {
 // REQUIRES: the counts of the request have been checked.
 void DecodeItems(const v1::AttendRequest& request, const DecodeContext& context,
                  std::span<AttendItem> items);
-
-// INVALID naming item `other_item` unless both have equal activation dtype, heads and head dims.
-absl::Status CheckSameGeometry(const AttentionSpec& first, size_t first_item,
-                               const AttentionSpec& other, size_t other_item);
 
 }  // namespace attn::server

@@ -24,7 +24,7 @@
 #include "server/core/stream_scope.h"
 #include "server/rpc/completion.h"
 #include "server/rpc/rpc_context.h"
-#include "server/rpc/sequence_names.h"
+#include "server/core/sequence_names.h"
 #include "server/rpc/stream_set.h"
 
 namespace attn::server {

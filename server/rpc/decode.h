@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "server/core/call.h"
 #include "server/core/model_registry.h"
-#include "server/rpc/limits.h"
-#include "server/rpc/sequence_names.h"
+#include "server/core/sequence_names.h"
+#include "server/core/wire_limits.h"
 
 namespace attn::server {
 
@@ -42,13 +41,6 @@ struct Decoded {
   // Time spent on decoding; for the answer's timing.
   Nanos input = 0;
 };
-
-// INVALID unless 1 <= count <= limits.max_items_per_request.
-absl::Status CheckItemCount(uint64_t count, const WireLimits& limits, absl::string_view field);
-
-// `name` of a client as messages quote it: of a long one the first 128 bytes, cut between
-// characters, because text that is no UTF-8 cannot be sent.
-std::string Quoted(absl::string_view name);
 
 // STALE_SEQUENCE if `epoch` is set and not this server's.
 absl::Status CheckEpoch(uint64_t epoch, uint64_t server_epoch);

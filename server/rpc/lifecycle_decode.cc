@@ -1,23 +1,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
+#include "server/core/request_check.h"
 #include "server/rpc/enum_codec.h"
 #include "server/rpc/lifecycle_codec.h"
 #include "server/rpc/unknown_fields.h"
 
 namespace attn::server {
 namespace {
-
-absl::Status CheckOwner(const std::string& owner, const WireLimits& limits) {
-  if (!owner.empty() && owner.size() <= limits.max_owner_bytes) return absl::OkStatus();
-  return MakeError(
-      Reason::kInvalid, "owner",
-      absl::StrCat("got ", owner.size(), " bytes, want 1 to ", limits.max_owner_bytes));
-}
 
 absl::StatusOr<Nanos> DecodeLease(uint32_t lease_ms, const WireLimits& limits) {
   if (lease_ms == 0) return limits.default_lease_ms * kMillisecond;
@@ -72,11 +65,7 @@ absl::StatusOr<Decoded> DecodeOpenRequest(const v1::OpenSequencesRequest& reques
   OpenCall call;
   ATTN_ASSIGN_OR_RETURN(call.lease, DecodeLease(request.lease_ms(), context.limits));
   call.model = context.registry.FindByName(request.model());
-  if (call.model == nullptr) {
-    return MakeError(
-        Reason::kUnknownModel, "model",
-        absl::StrCat("got ", Quoted(request.model()), ", want the name of a declared model"));
-  }
+  if (call.model == nullptr) return UnknownModel("model", request.model());
   ATTN_RETURN_IF_ERROR(CheckFingerprint(request.model_fingerprint(), *call.model));
   if (request.close_with_stream() && context.aliases == nullptr) {
     return MakeError(Reason::kInvalid, "close_with_stream",
@@ -96,21 +85,15 @@ absl::StatusOr<Decoded> DecodeOpenRequest(const v1::OpenSequencesRequest& reques
 
 // ------------------------------------------------------------------------------------------ fork
 
-absl::Status CheckNumChildren(const v1::ForkSequencesRequest& request, const WireLimits& limits) {
+uint64_t NumChildrenOf(const v1::ForkSequencesRequest& request) {
   uint64_t total = 0;
   for (const v1::ForkSequencesRequest::Item& item : request.items()) total += item.num_children();
-  if (total <= limits.max_items_per_request) return absl::OkStatus();
-  return MakeError(Reason::kInvalid, "items.num_children",
-                   absl::StrCat("got a sum of ", total, ", want at most ",
-                                limits.max_items_per_request, " (max_items_per_request)"));
+  return total;
 }
 
 absl::Status DecodeForkItem(const v1::ForkSequencesRequest::Item& item, int index,
                             const DecodeContext& context, AliasClaims* claims, Decoded* decoded) {
-  if (item.num_children() == 0) {
-    return MakeError(Reason::kInvalid, FieldAt{"items", index, "num_children"}.Path(),
-                     "got 0, want at least 1");
-  }
+  ATTN_RETURN_IF_ERROR(CheckForkItem(item.num_children(), index));
   ATTN_ASSIGN_OR_RETURN(const ModelPtr model,
                         ResolveModel(item.parent_id(), context.registry, context.aliases,
                                      {"items", index, "parent_id"}));
@@ -128,7 +111,7 @@ absl::StatusOr<Decoded> DecodeForkRequest(const v1::ForkSequencesRequest& reques
   ATTN_RETURN_IF_ERROR(CheckKnown(request, "fork"));
   ATTN_RETURN_IF_ERROR(CheckAllKnown(request.items(), "items"));
   ATTN_RETURN_IF_ERROR(CheckItemCount(request.items_size(), context.limits, "items"));
-  ATTN_RETURN_IF_ERROR(CheckNumChildren(request, context.limits));
+  ATTN_RETURN_IF_ERROR(CheckNumChildren(NumChildrenOf(request), context.limits));
   const absl::Status stale = CheckEpoch(request.server_epoch(), context.server_epoch);
   ForkCall call;
   call.request_key = request.request_key();
@@ -178,23 +161,6 @@ absl::StatusOr<std::vector<SequenceRef>> ResolveAll(
     refs.push_back(SequenceRef{ids.Get(i)});
   }
   return refs;
-}
-
-absl::Status CheckReorderPairs(const ReorderCall& call, const std::vector<ModelSlot>& target_slots,
-                               const std::vector<ModelSlot>& source_slots) {
-  absl::flat_hash_set<uint64_t> seen;
-  for (size_t i = 0; i < call.targets.size(); ++i) {
-    if (!seen.insert(call.targets[i].value).second) {
-      return MakeError(
-          Reason::kInvalid, absl::StrCat("targets[", i, "]"),
-          absl::StrCat("got ", call.targets[i].value, " twice, want distinct targets"));
-    }
-    if (target_slots[i] != source_slots[i]) {
-      return MakeError(Reason::kInvalid, absl::StrCat("sources[", i, "]"),
-                       "got a sequence of another model, want one of the target's model");
-    }
-  }
-  return absl::OkStatus();
 }
 
 // The sequences that can be looked up; the others become refused items.
@@ -254,12 +220,8 @@ absl::StatusOr<Decoded> DecodeFork(const v1::ForkSequencesRequest& request,
 absl::StatusOr<Decoded> DecodeReorder(const v1::ReorderSequencesRequest& request,
                                       const DecodeContext& context) {
   ATTN_RETURN_IF_ERROR(CheckKnown(request, "reorder"));
-  ATTN_RETURN_IF_ERROR(CheckItemCount(request.targets_size(), context.limits, "targets"));
-  if (request.sources_size() != request.targets_size()) {
-    return MakeError(Reason::kInvalid, "sources",
-                     absl::StrCat("got ", request.sources_size(), " entries, want ",
-                                  request.targets_size(), " (one per target)"));
-  }
+  ATTN_RETURN_IF_ERROR(
+      CheckReorderCounts(request.targets_size(), request.sources_size(), context.limits));
   ATTN_RETURN_IF_ERROR(CheckEpoch(request.server_epoch(), context.server_epoch));
   ReorderCall call;
   call.request_key = request.request_key();

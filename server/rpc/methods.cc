@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
 #include "attn/base/status_macros.h"
+#include "server/core/request_check.h"
 #include "server/rpc/attend_codec.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/lifecycle_codec.h"
@@ -12,14 +13,6 @@
 #include "server/rpc/unknown_fields.h"
 
 namespace attn::server {
-namespace {
-
-absl::Status NoSuchModel(const std::string& name) {
-  return MakeError(Reason::kUnknownModel, "name",
-                   absl::StrCat("got ", Quoted(name), ", want the name of a declared model"));
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------------------------------- attend
 
@@ -124,7 +117,7 @@ void DeclareModelMethod::Encode(const RpcContext& context, const std::vector<Ref
 absl::StatusOr<Decoded> RemoveModelMethod::Decode(Request* request, const RpcContext& context) {
   ATTN_RETURN_IF_ERROR(CheckKnown(*request, ""));
   if (context.registry->FindByName(request->name()) == nullptr) {
-    return NoSuchModel(request->name());
+    return UnknownModel("name", request->name());
   }
   return Decoded(RemoveModelCall{request->name()});
 }
@@ -138,7 +131,7 @@ absl::Status GetModelMethod::Answer(const Request& request, const RpcContext& co
                                     Response* out) {
   ATTN_RETURN_IF_ERROR(CheckKnown(request, ""));
   const ModelPtr model = context.registry->FindByName(request.name());
-  if (model == nullptr) return NoSuchModel(request.name());
+  if (model == nullptr) return UnknownModel("name", request.name());
   EncodeModelInfo(*model, out->mutable_model());
   return absl::OkStatus();
 }

@@ -1,22 +1,14 @@
 // attn.v1.ModelSpec to ModelDefinition: every rule of the spec, every default filled in.
 #pragma once
 
-#include <functional>
-
 #include "absl/status/statusor.h"
-#include "attn/attention/attention_spec.h"
 #include "attn/v1/attention.pb.h"
 #include "server/core/call.h"
+#include "server/core/model_check.h"
 #include "server/core/model_registry.h"
-#include "server/rpc/limits.h"
+#include "server/core/wire_limits.h"
 
 namespace attn::server {
-
-// The page size of models that leave the choice to the server.
-inline constexpr uint32_t kDefaultPageSize = 16;
-
-// Whether the backend computes a spec: Engine::Supports. Any thread.
-using SupportsSpec = std::function<absl::Status(const AttentionSpec&)>;
 
 // `path` is put before the fields in messages: "spec", or "models[2]" for a config file.
 absl::StatusOr<ModelDefinition> DecodeModelSpec(v1::ModelSpec spec, const WireLimits& limits,

@@ -16,7 +16,7 @@
 #include "server/rpc/decode.h"
 #include "server/rpc/event_log.h"
 #include "server/rpc/health_board.h"
-#include "server/rpc/limits.h"
+#include "server/core/wire_limits.h"
 #include "server/rpc/stream_set.h"
 
 namespace attn::server {

@@ -12,10 +12,6 @@
 namespace attn::server {
 namespace {
 
-std::string ShapeText(const TensorShape& shape) {
-  return absl::StrCat("[", shape.rows, ", ", shape.heads, ", ", shape.head_dim, "]");
-}
-
 absl::Status CheckShape(const v1::Tensor& tensor, const TensorShape& want,
                         absl::string_view field) {
   if (tensor.shape_size() == 0) return absl::OkStatus();
@@ -29,7 +25,7 @@ absl::Status CheckShape(const v1::Tensor& tensor, const TensorShape& want,
       Reason::kInvalid, absl::StrCat(field, ".shape"),
       absl::StrCat(
           "got [", absl::StrJoin(tensor.shape().begin(), tensor.shape().begin() + shown, ", "),
-          tensor.shape_size() > kShown ? ", ..." : "", "], want ", ShapeText(want), " or none"));
+          tensor.shape_size() > kShown ? ", ..." : "", "], want ", want.Text(), " or none"));
 }
 
 }  // namespace
@@ -40,7 +36,7 @@ absl::StatusOr<std::string> TakeTensor(v1::Tensor* tensor, const TensorShape& wa
   if (tensor == nullptr) {
     if (want_bytes == 0) return std::string();
     return MakeError(Reason::kInvalid, field,
-                     absl::StrCat("got none, want ", ShapeText(want), " of ", NameOf(want.dtype)));
+                     absl::StrCat("got none, want ", want.Text(), " of ", NameOf(want.dtype)));
   }
   ATTN_RETURN_IF_ERROR(CheckKnown(*tensor, field));
   if (tensor->dtype() != EncodeDType(want.dtype)) {
@@ -55,11 +51,7 @@ absl::StatusOr<std::string> TakeTensor(v1::Tensor* tensor, const TensorShape& wa
     return MakeError(Reason::kInvalid, absl::StrCat(field, ".data"),
                      absl::StrCat("got none set, want raw with ", want_bytes, " bytes"));
   }
-  if (tensor->raw().size() != want_bytes) {
-    return MakeError(Reason::kInvalid, absl::StrCat(field, ".raw"),
-                     absl::StrCat("got ", tensor->raw().size(), " bytes, want ", want_bytes,
-                                  " for ", ShapeText(want), " of ", NameOf(want.dtype)));
-  }
+  ATTN_RETURN_IF_ERROR(CheckTensorBytes(tensor->raw().size(), want, absl::StrCat(field, ".raw")));
   if (want_bytes == 0) return std::string();
   return std::move(*tensor->mutable_raw());
 }

@@ -7,7 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include "absl/status/status.h"
-#include "server/rpc/limits.h"
+#include "server/core/wire_limits.h"
 
 namespace attn::server {
 

@@ -112,7 +112,7 @@ uint64_t EngineFixture::Push(std::unique_ptr<Call> call) {
 }
 
 void EngineFixture::Drain() {
-  for (int step = 0; engine->StepForTest(); ++step) ASSERT_LT(step, 100000);
+  for (int step = 0; engine->StepByHand(); ++step) ASSERT_LT(step, 100000);
 }
 
 const Call& EngineFixture::Run(std::unique_ptr<Call> call) {

@@ -98,7 +98,7 @@ TEST_F(FailuresTest, LateCallsInLineAreAnsweredSoonThoughALongPrefillIsAhead) {
   const uint64_t s = f.Open();
   const uint64_t t = f.Open();
   const uint64_t prefill = f.Push(f.Attend({{.seq = s, .tokens = Tokens(400), .q_len = 400}}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   // One waits behind the prefill in its sequence, one only for its turn; a Fork waits too.
   auto behind = f.Attend({{.seq = s, .expected_len = 400, .tokens = {1}}});
   auto bulk = f.Attend({{.seq = t, .tokens = Tokens(400), .q_len = 400}});
@@ -112,11 +112,11 @@ TEST_F(FailuresTest, LateCallsInLineAreAnsweredSoonThoughALongPrefillIsAhead) {
   const uint64_t first = f.Push(std::move(behind));
   const uint64_t second = f.Push(std::move(bulk));
   const uint64_t third = f.Push(std::move(forking));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   for (const auto& flag : flags) flag->store(true);
   const Nanos cancelled = f.clock.Now();
   while (f.Answer(first) == nullptr || f.Answer(second) == nullptr || f.Answer(third) == nullptr) {
-    ASSERT_TRUE(f.engine->StepForTest());
+    ASSERT_TRUE(f.engine->StepByHand());
   }
   EXPECT_LT(f.clock.Now() - cancelled, 20 * kMillisecond);
   EXPECT_EQ(f.Answer(prefill), nullptr) << "the backlog is still there";

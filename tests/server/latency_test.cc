@@ -40,7 +40,7 @@ class LatencyTest : public ::testing::Test {
       f.clock.Advance(37 * kMicrosecond);
       const uint64_t call = f.Push(
           f.Attend({{.seq = sequence, .expected_len = first_len + uint32_t(i), .tokens = {1}}}));
-      while (f.Answer(call) == nullptr) f.engine->StepForTest();
+      while (f.Answer(call) == nullptr) f.engine->StepByHand();
       EXPECT_EQ(ReasonAt(f.AttendAnswer(call), 0), Reason::kOk);
       times.push_back(f.clock.Now() - sent);
     }
@@ -58,7 +58,7 @@ TEST_F(LatencyTest, DecodeWaitsForAboutOneChunkWhileALongPrefillRuns) {
   const std::vector<Nanos> alone = Decode(t, 0, 200);
   const Item prompt{.seq = s, .tokens = std::vector<int>(kPrompt, 1), .q_len = kPrompt};
   const uint64_t prefill = f.Push(f.Attend({prompt}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   const std::vector<Nanos> beside = Decode(t, 200, 1000);
   ASSERT_EQ(f.Answer(prefill), nullptr) << "the prefill ran all the time";
   const size_t p99 = beside.size() * 99 / 100;
@@ -91,11 +91,11 @@ TEST_F(LatencyTest, AShortPromptDoesNotWaitForALongOne) {
   const std::vector<int> long_prompt(50000, 1);
   const std::vector<int> short_prompt(500, 1);
   const uint64_t first = f.Push(f.Attend({{.seq = s, .tokens = long_prompt, .q_len = 50000}}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   const uint64_t second = f.Push(f.Attend({{.seq = t, .tokens = short_prompt, .q_len = 500}}));
   int steps = 0;
   while (f.Answer(second) == nullptr) {
-    f.engine->StepForTest();
+    f.engine->StepByHand();
     ASSERT_LT(++steps, 10);
   }
   EXPECT_EQ(f.Answer(first), nullptr);
@@ -111,11 +111,11 @@ TEST_F(LatencyTest, AnInteractiveCallRunsInTheNextStepThoughBatchWorkFillsTheEng
     std::get<AttendCall>(call->request).priority = Priority::kBatch;
     backlog.push_back(f.Push(std::move(call)));
   }
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   auto urgent = f.Attend({{.seq = t, .tokens = {1}}});
   std::get<AttendCall>(urgent->request).priority = Priority::kInteractive;
   const uint64_t call = f.Push(std::move(urgent));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_NE(f.Answer(call), nullptr);
   EXPECT_EQ(f.Answer(backlog.back()), nullptr);
   f.Drain();
@@ -139,7 +139,7 @@ TEST_F(LatencyTest, ASequencesPriorityServesCallsThatNameNone) {
   for (const uint64_t s : {slow, normal}) {
     calls.push_back(f.Push(f.Attend({{.seq = s, .q_len = 16}})));
   }
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(f.Answer(calls[0]), nullptr);
   EXPECT_NE(f.Answer(calls[1]), nullptr);
   f.Drain();

@@ -350,13 +350,13 @@ TEST_F(LifecycleTest, LeasesEndUnlessACallOfTheOwnerRenewsThem) {
   const Call& renewed = f.Run(f.Make(RenewCall{.owner = "b", .lease = 10 * kSecond}));
   EXPECT_EQ(std::get<RenewResult>(renewed.result).renewal.num_sequences, 1u);
   f.clock.Advance(kSecond + kMillisecond);
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(num_sequences(), 2) << "c is gone";
   f.clock.Advance(kSecond);
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(num_sequences(), 1) << "a is gone";
   f.clock.Advance(10 * kSecond);
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(num_sequences(), 0);
   EXPECT_EQ(f.engine->stats().expired_sequences.value(), 3u);
   EXPECT_EQ(ReasonAt(f.RunAttend({{.seq = a}}), 0), Reason::kStaleSequence);
@@ -367,7 +367,7 @@ TEST_F(LifecycleTest, LookingOnDoesNotRenewALease) {
   f.clock.Advance(kSecond);
   f.Run(f.Make(DescribeCall{.sequences = {{s}}}));
   f.clock.Advance(kSecond + kMillisecond);
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(num_sequences(), 0);
 }
 
@@ -376,7 +376,7 @@ TEST_F(LifecycleTest, NothingExpiresWhileAnItemOfItsOwnerIsRunning) {
   f.device->on_launch = [&](const Batch&) { f.clock.Advance(5 * kSecond); };
   const Call& call = f.Run(f.Attend({{.seq = s, .tokens = {1}}, {.seq = s, .layer = 1}}));
   EXPECT_EQ(ReasonAt(std::get<AttendResult>(call.result), 0), Reason::kOk);
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   EXPECT_EQ(num_sequences(), 1) << "its lease starts again when the item ends";
 }
 
@@ -387,7 +387,7 @@ TEST_F(LifecycleTest, ManySequencesLeaveNothingBehind) {
     open.close_with_stream = true;
     f.Push(f.Make(std::move(open), stream));
     f.Push(f.Make(CloseCall{.sequences = {{static_cast<uint64_t>(i + 1)}}}, stream));
-    f.engine->StepForTest();
+    f.engine->StepByHand();
   }
   EXPECT_EQ(num_sequences(), 0);
   EXPECT_LE(stream->aliases.size(), 2048u);

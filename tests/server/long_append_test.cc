@@ -85,19 +85,19 @@ TEST_F(LongAppendTest, DecodeOfOthersAndOfOtherLayersRunsInBetween) {
   const uint64_t s = f.Open();
   const uint64_t t = f.Open();
   const uint64_t append = f.Push(f.Attend({{.seq = s, .tokens = Tokens(kLong), .q_len = 0}}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   for (uint32_t len = 0; len < 3; ++len) {
     const Nanos began = f.clock.Now();
     // The other layer of the same sequence takes pages of the same list.
     const uint64_t decode =
         f.Push(f.Attend({{.seq = t, .expected_len = len, .tokens = {7}},
                          {.seq = s, .layer = 1, .expected_len = len, .tokens = {9}}}));
-    while (f.Answer(decode) == nullptr) ASSERT_TRUE(f.engine->StepForTest());
+    while (f.Answer(decode) == nullptr) ASSERT_TRUE(f.engine->StepByHand());
     ASSERT_EQ(f.Answer(append), nullptr);
     EXPECT_LE(f.clock.Now() - began, 2 * f.engine->options().chunk_time);
     EXPECT_EQ(ReasonAt(f.AttendAnswer(decode), 1), Reason::kOk);
     EXPECT_EQ(f.LengthOf(s, 0), 0u) << "not before it is whole";
-    f.engine->StepForTest();
+    f.engine->StepByHand();
   }
   f.Drain();
   EXPECT_EQ(f.AttendAnswer(append).items[0].new_len, uint32_t{kLong});
@@ -114,8 +114,8 @@ TEST_F(LongAppendTest, CancelledOrLateBetweenSlicesItHasNotHappenedAndTheRepeatA
     const auto flag = call->cancelled;
     if (is_late) call->deadline = f.clock.Now() + 8 * kMillisecond;
     const uint64_t id = f.Push(std::move(call));
-    f.engine->StepForTest();
-    f.engine->StepForTest();
+    f.engine->StepByHand();
+    f.engine->StepByHand();
     EXPECT_EQ(f.Answer(id), nullptr);
     if (!is_late) flag->store(true);
     f.device->records.clear();
@@ -135,7 +135,7 @@ TEST_F(LongAppendTest, AFailedSliceRollsBackAllOfThem) {
   const uint64_t s = f.Open();
   const Item item{.seq = s, .tokens = Tokens(kLong), .q_len = 0};
   const uint64_t id = f.Push(f.Attend({item}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   f.device->next_launch_error = MakeError(Reason::kInternal, "", "the launch failed");
   f.Drain();
   EXPECT_EQ(ReasonAt(f.AttendAnswer(id), 0), Reason::kInternal);
@@ -151,7 +151,7 @@ TEST_F(LongAppendTest, ARewindThatIsCancelledEndsWhereItCut) {
       {{.seq = s, .expected_len = 6, .tokens = Tokens(kLong), .q_len = 0, .flags = kItemRewind}});
   const auto flag = call->cancelled;
   const uint64_t id = f.Push(std::move(call));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   flag->store(true);
   f.Drain();
   EXPECT_EQ(f.AttendAnswer(id).items[0].new_len, 6u);
@@ -185,7 +185,7 @@ TEST_F(LongAppendTest, OnAForkCopiesOnceAndLeavesTheParentAlone) {
   const uint64_t child = std::get<ForkResult>(f.Run(f.Make(fork)).result).children[0].value;
   const uint64_t append =
       f.Push(f.Attend({{.seq = child, .expected_len = 6, .tokens = Tokens(kLong, 7), .q_len = 0}}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   f.RunAttend({{.seq = s, .expected_len = 6, .tokens = {50}, .q_len = 0},
                {.seq = child, .layer = 1, .expected_len = 6, .tokens = {60}, .q_len = 0}});
   EXPECT_EQ(f.AttendAnswer(append).items[0].new_len, 6u + kLong);
@@ -211,7 +211,7 @@ TEST_F(LongAppendTest, ACloseWaitsForItAndAStoppingEngineRollsItBack) {
   g.RunAttend({{.seq = u, .tokens = Tokens(100), .q_len = 0}});
   const uint64_t last =
       g.Push(g.Attend({{.seq = u, .expected_len = 100, .tokens = Tokens(kLong), .q_len = 0}}));
-  g.engine->StepForTest();
+  g.engine->StepByHand();
   g.engine->Stop();
   EXPECT_EQ(ReasonAt(g.AttendAnswer(last), 0), Reason::kDraining);
   EXPECT_EQ(g.AttendAnswer(last).items[0].new_len, 100u);

@@ -122,7 +122,7 @@ TEST_F(ModelTableTest, GroupsDueAtOnceAreSeveralLaunchesInOneStep) {
                    {.seq = s, .layer = 1, .tokens = {1}},
                    {.seq = s, .layer = 2, .tokens = {1}},
                    {.seq = s, .layer = 3, .tokens = {1}}}));
-  f.engine->StepForTest();
+  f.engine->StepByHand();
   ASSERT_EQ(f.device->records.size(), 2u);
   EXPECT_EQ(f.device->records[0].rows.size(), 2u);
   EXPECT_EQ(f.device->records[1].rows.size(), 2u);

@@ -48,7 +48,7 @@ class OrderProperty {
   void Run(int num_calls) {
     for (int i = 0; i < num_calls; ++i) {
       PushOne();
-      while (random_.Chance(0.25)) f_.engine->StepForTest();
+      while (random_.Chance(0.25)) f_.engine->StepByHand();
       if (random_.Chance(0.01)) Check();
     }
     Check();

@@ -112,7 +112,7 @@ class Bench {
   // Steps by hand until everything is answered; the last answer.
   std::unique_ptr<Call> Take(std::unique_ptr<Call> call) {
     Push(std::move(call));
-    while (engine_.StepForTest()) {
+    while (engine_.StepByHand()) {
     }
     std::unique_ptr<Call> answer = std::move(answers_.calls.back());
     answers_.calls.clear();
@@ -202,7 +202,7 @@ void MeasureScheduling(size_t items_per_call, uint32_t rounds) {
       pairs.clear();
     }
     const Nanos began = Clock::Real().Now();
-    while (bench.answers().calls.size() < kItems / items_per_call) bench.engine().StepForTest();
+    while (bench.answers().calls.size() < kItems / items_per_call) bench.engine().StepByHand();
     nanos.push_back(static_cast<double>(Clock::Real().Now() - began));
     bench.answers().calls.clear();
   }

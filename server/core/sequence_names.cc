@@ -1,4 +1,4 @@
-#include "server/rpc/sequence_names.h"
+#include "server/core/sequence_names.h"
 
 #include "absl/strings/str_cat.h"
 #include "attn/base/error.h"
