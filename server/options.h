@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "server/core/engine.h"
-#include "server/log.h"
 #include "server/core/wire_limits.h"
+#include "server/log.h"
 
 namespace attn::server {
 

@@ -21,10 +21,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "attn/v1/attention.pb.h"
 #include "server/core/call.h"
+#include "server/core/sequence_names.h"
 #include "server/core/stream_scope.h"
 #include "server/rpc/completion.h"
 #include "server/rpc/rpc_context.h"
-#include "server/core/sequence_names.h"
 #include "server/rpc/stream_set.h"
 
 namespace attn::server {

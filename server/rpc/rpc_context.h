@@ -11,12 +11,12 @@
 #include "server/core/metric_table.h"
 #include "server/core/model_registry.h"
 #include "server/core/stats.h"
+#include "server/core/wire_limits.h"
 #include "server/rpc/call_gate.h"
 #include "server/rpc/completion.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/event_log.h"
 #include "server/rpc/health_board.h"
-#include "server/core/wire_limits.h"
 #include "server/rpc/stream_set.h"
 
 namespace attn::server {

@@ -1,6 +1,6 @@
 // Proves that the data path makes progress: work that waits while the engine's heartbeat stands
-// still turns the health of "attn.v1.Attention" to NOT_SERVING until the heart beats again; a device
-// that is lost does so for good.
+// still turns the health of "attn.v1.Attention" to NOT_SERVING until the heart beats again; a
+// device that is lost does so for good.
 #pragma once
 
 #include <condition_variable>

@@ -6,8 +6,8 @@
 
 #include "attn/v1/attention.pb.h"
 #include "server/core/model_registry.h"
-#include "server/rpc/decode.h"
 #include "server/core/wire_limits.h"
+#include "server/rpc/decode.h"
 #include "server/rpc/model_codec.h"
 
 namespace attn::test {
