@@ -1,12 +1,15 @@
 # The only places that set compiler flags: attn_library, attn_program, attn_test, attn_fuzzer.
 #
-#   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS … [INTERNAL])
+#   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS …
+#                [INTERNAL] [COMPONENT engine])
 #
 # makes the static library attn_kvcache and its alias attn::kvcache. PUBLIC_HEADERS lie under
 # <module>/include and are included as "attn/<module>/<file>.h"; private ones are included from the
-# repository root, "attention/score/logit.h". INTERNAL libraries are never installed and have no
-# public headers.
+# repository root, "attention/score/logit.h". The library is installed, with its public headers, as
+# part of COMPONENT, by default one of its own name (AttnInstall.cmake). INTERNAL libraries have no
+# public headers and are installed only where a COMPONENT needs them to link.
 include_guard(GLOBAL)
+include(AttnInstall)
 
 set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Walloca -Wvla)
 # GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651).
@@ -32,7 +35,8 @@ function(attn_set_flags target)
 endfunction()
 
 function(attn_library)
-  cmake_parse_arguments(LIB "INTERNAL" "NAME" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(LIB "INTERNAL" "NAME;COMPONENT"
+                        "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(LIB_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "attn_library(${LIB_NAME}): unknown arguments ${LIB_UNPARSED_ARGUMENTS}")
   endif()
@@ -46,6 +50,12 @@ function(attn_library)
   endif()
   target_link_libraries(${target} PUBLIC ${LIB_DEPS} PRIVATE ${LIB_PRIVATE_DEPS})
   attn_set_flags(${target})
+  if(NOT LIB_INTERNAL AND NOT LIB_COMPONENT)
+    set(LIB_COMPONENT ${LIB_NAME})
+  endif()
+  if(LIB_COMPONENT)
+    attn_install_library(${target} ${LIB_COMPONENT})
+  endif()
 endfunction()
 
 #   attn_program(attn-server SOURCES … DEPS …)
