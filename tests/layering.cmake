@@ -23,9 +23,11 @@ endfunction()
 forbid("base" "attn/(kvcache|attention|client)|attention/|server/|kvcache/src" "" "base is a leaf")
 forbid("kvcache" "attn/attention|attention/|server/" "" "kvcache does not know attention")
 forbid("attention" "attn/kvcache|kvcache/|server/" "" "attention does not know kvcache")
-forbid("client" "attn/kvcache|attn/attention|attention/|kvcache/|server/" ""
+forbid("client" "attn/kvcache|attn/attention|attn/engine|attention/|kvcache/|server/" ""
        "the client depends on proto and base only")
-forbid("base;kvcache;attention;server/core" "grpc|\\.pb\\.h|google/protobuf" ""
+forbid("server/core" "server/(rpc|embed)/|attn/engine" "" "the core knows none of its borders")
+forbid("server/embed" "server/rpc/" "" "one border does not know the other")
+forbid("base;kvcache;attention;server/core;server/embed" "grpc|\\.pb\\.h|google/protobuf" ""
        "gRPC and protobuf stay in server/rpc, client, proto and tools")
 forbid("base;kvcache;attention;client;server;tools" "prometheus/|[cC]ivet"
        "^server/rpc/metrics_endpoint\\.cc" "prometheus-cpp stays in the endpoint")
@@ -38,8 +40,9 @@ forbid("attention/score" "attn/attention|hwy/|attention/(plan|cpu|reference)"
 forbid("attention/reference" "attention/(score|plan|cpu)" "" "the reference shares the spec only")
 
 # Public headers show no third-party type but absl.
-foreach(module IN ITEMS base kvcache attention client)
-  forbid("${module}/include" "grpc|\\.pb\\.h|hwy/|cuda|google/" "" "public headers stand alone")
+foreach(module IN ITEMS base kvcache attention client server/embed)
+  forbid("${module}/include" "grpc|\\.pb\\.h|hwy/|cuda|google/|server/|/src/" ""
+         "public headers stand alone")
 endforeach()
 
 get_property(found GLOBAL PROPERTY layering_failures)
