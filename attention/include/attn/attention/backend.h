@@ -50,7 +50,7 @@ struct Cost {
   double moved_bytes = 0;   // K and V read, appended or copied
 };
 
-// One thread, the engine's, makes all calls. Different backends are independent.
+// One thread at a time makes calls, whichever it is. Different backends are independent.
 class Backend {
  public:
   virtual ~Backend() = default;
