@@ -251,6 +251,38 @@ TEST(EngineJoinTest, ABlockingCallComputesWhatOthersHaveSubmitted) {
   EXPECT_TRUE(submitted.IsRight(0) && blocking.IsRight(0)) << seed;
 }
 
+// The second caller comes while the first computes, so that it is asleep when the first leaves.
+// That it is asleep cannot be seen from outside; it has a millisecond for it, twenty times.
+TEST(EngineJoinTest, WhoLeavesPassesTheTurnOnToOneWhoWaits) {
+  const auto device = std::make_shared<test::FakeDevice>();
+  const std::unique_ptr<Engine> engine = TestEngine({}, device);
+  const uint64_t seed = NewSeed();
+  const SequenceId ids[] = {engine->Open("model", "me").value(),
+                            engine->Open("model", "me").value()};
+  KeptLayer kept[2];
+  for (uint64_t i = 0; i < 20; ++i) {
+    EmbeddedStep first(seed + 2 * i), second(seed + 2 * i + 1);
+    first.Add(ids[0], 0, kept[0], 1, 1);
+    second.Add(ids[1], 0, kept[1], 1, 1);
+    std::thread other;
+    device->on_launch = [&](const Batch&) {
+      if (other.joinable()) return;
+      std::atomic<bool> started{false};
+      other = std::thread([&] {
+        const AttendRequest request = second.Request();
+        started = true;
+        EXPECT_TRUE(engine->Attend(request)->FirstError().ok());
+      });
+      const Nanos begun = Clock::Real().Now();
+      while (!started || Clock::Real().Now() < begun + kMillisecond) {
+      }
+    };
+    ASSERT_TRUE(engine->Attend(first.Request())->FirstError().ok());
+    other.join();
+    EXPECT_TRUE(first.IsRight(0) && second.IsRight(0)) << seed;
+  }
+}
+
 TEST(EngineJoinTest, ALostDeviceFailsItsItemsAndIsToldOf) {
   const auto device = std::make_shared<test::FakeDevice>();
   const std::unique_ptr<Engine> engine = TestEngine({}, device);
