@@ -2,6 +2,7 @@
 limits, flow, half-close."""
 
 import queue
+import time
 
 import grpc
 
@@ -10,11 +11,12 @@ import service
 from attn.v1 import attention_pb2 as pb
 from case import DIM_QK, DIM_V, KV_HEADS, LAYERS, Q_HEADS, Case, Item, make_attend
 
-# One request that takes a thread more than a second: what is sent behind it arrives long before it
-# is done, however busy the machine is.
+# One request that takes the server about this long: what is sent behind it arrives long before it is
+# done, however busy the machine is.
+WORK_SECONDS = 2
 WORK_KEYS = 32768
-WORK_ROWS = 512
 WORK_ITEMS = 16
+WORK_ROWS_LIMIT = 512  # of an item
 
 
 class Stream:
@@ -205,11 +207,23 @@ class CancelTest(Case):
             k=self.repeated_rows(WORK_KEYS, KV_HEADS, DIM_QK),
             v=self.repeated_rows(WORK_KEYS, KV_HEADS, DIM_V)))
         self.assertEqual(list(self.stream.read().attend.new_lens), [WORK_KEYS])
-        work = self.stream.send(attend=pb.AttendRequest(
-            sequence_ids=[self.sequence] * WORK_ITEMS, layers=[0], q_lens=[WORK_ROWS],
-            q=self.repeated_rows(WORK_ROWS * WORK_ITEMS, Q_HEADS, DIM_QK)))
+        work = self.send_read(self.rows_of_work())
         self.stream.wait_until_received()
         return work
+
+    def send_read(self, rows):
+        """Of so many rows an item, each over all keys."""
+        return self.stream.send(attend=pb.AttendRequest(
+            sequence_ids=[self.sequence] * WORK_ITEMS, layers=[0], q_lens=[rows],
+            q=self.repeated_rows(rows * WORK_ITEMS, Q_HEADS, DIM_QK)))
+
+    def rows_of_work(self):
+        """As many rows an item as take WORK_SECONDS, by a read of two: builds differ widely."""
+        started = time.monotonic()
+        probe = self.send_read(2)
+        self.assertEqual(self.stream.read().request_id, probe)
+        rows = int(2 * WORK_SECONDS / (time.monotonic() - started))
+        return min(max(rows, 4), WORK_ROWS_LIMIT)
 
     def token_item(self):
         item = self.append_item(self.sequence, oracle.Keys(LAYERS[0]))
