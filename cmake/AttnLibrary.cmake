@@ -1,13 +1,15 @@
 # The only places that set compiler flags: attn_library, attn_program, attn_test, attn_fuzzer.
 #
 #   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS …
-#                [INTERNAL] [COMPONENT engine])
+#                [INTERNAL] [COMPONENT engine] [HEADERS core|grpc])
 #
 # makes the static library attn_kvcache and its alias attn::kvcache. PUBLIC_HEADERS lie under
 # <module>/include and are included as "attn/<module>/<file>.h"; private ones are included from the
 # repository root, "attention/score/logit.h". The library is installed, with its public headers, as
 # part of COMPONENT, by default one of its own name (AttnInstall.cmake). INTERNAL libraries have no
-# public headers and are installed only where a COMPONENT needs them to link.
+# public headers and are installed only where a COMPONENT needs them to link. HEADERS names the
+# precompiled headers it takes over (attn_headers); a source includes what it uses all the same, and
+# the presets dev and fuzz build without them.
 include_guard(GLOBAL)
 include(AttnInstall)
 
@@ -35,7 +37,7 @@ function(attn_set_flags target)
 endfunction()
 
 function(attn_library)
-  cmake_parse_arguments(LIB "INTERNAL" "NAME;COMPONENT"
+  cmake_parse_arguments(LIB "INTERNAL" "NAME;COMPONENT;HEADERS"
                         "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(LIB_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "attn_library(${LIB_NAME}): unknown arguments ${LIB_UNPARSED_ARGUMENTS}")
@@ -50,12 +52,34 @@ function(attn_library)
   endif()
   target_link_libraries(${target} PUBLIC ${LIB_DEPS} PRIVATE ${LIB_PRIVATE_DEPS})
   attn_set_flags(${target})
+  if(LIB_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM attn_headers_${LIB_HEADERS})
+  endif()
   if(NOT LIB_INTERNAL AND NOT LIB_COMPONENT)
     set(LIB_COMPONENT ${LIB_NAME})
   endif()
   if(LIB_COMPONENT)
     attn_install_library(${target} ${LIB_COMPONENT})
   endif()
+endfunction()
+
+#   attn_headers(core HEADER precompiled/core.h DEPS … [TEST])
+#
+# makes attn_headers_core, whose precompiled header others take over: parsing the headers of the
+# standard library, Abseil and gRPC is most of what a source costs. TEST: for tests, with their flags.
+function(attn_headers name)
+  cmake_parse_arguments(SET "TEST" "HEADER" "DEPS" ${ARGN})
+  set(target attn_headers_${name})
+  file(CONFIGURE OUTPUT ${target}.cc CONTENT "// The precompiled headers need a source.\n")
+  add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${target}.cc)
+  target_link_libraries(${target} PRIVATE ${SET_DEPS})
+  if(SET_TEST)
+    attn_set_test_flags(${target})
+  else()
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    attn_set_flags(${target})
+  endif()
+  target_precompile_headers(${target} PRIVATE ${SET_HEADER})
 endfunction()
 
 #   attn_program(attn-server SOURCES … DEPS …)
@@ -73,7 +97,9 @@ endfunction()
 #
 # Two thirds of what a test costs to compile are headers of GoogleMock and gRPC and the optimizer's
 # work on assertions, so tests share precompiled headers and are built with -O1. What they call is
-# optimized as ever.
+# optimized as ever. For the same reason their own code is without those checks of the sanitizer for
+# undefined behaviour that stand at every use of a pointer, and whose faults the one for addresses
+# meets as well.
 set(ATTN_TEST_DEFINITIONS ATTN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                           ATTN_BINARY_DIR="${PROJECT_BINARY_DIR}")
 
@@ -81,20 +107,10 @@ function(attn_set_test_flags target)
   attn_set_flags(${target})
   target_link_libraries(${target} PRIVATE GTest::gmock Threads::Threads)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(ATTN_SANITIZER MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -fno-sanitize=null,vptr,object-size,alignment)
+  endif()
   target_compile_definitions(${target} PRIVATE ${ATTN_TEST_DEFINITIONS})
-endfunction()
-
-#   attn_test_headers(core HEADER support/core_headers.h DEPS …)
-#
-# makes attn_test_headers_core, whose precompiled header tests take over.
-function(attn_test_headers name)
-  cmake_parse_arguments(SET "" "HEADER" "DEPS" ${ARGN})
-  set(target attn_test_headers_${name})
-  file(CONFIGURE OUTPUT ${target}.cc CONTENT "// The precompiled headers need a source.\n")
-  add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${target}.cc)
-  target_link_libraries(${target} PRIVATE ${SET_DEPS})
-  attn_set_test_flags(${target})
-  target_precompile_headers(${target} PRIVATE ${SET_HEADER})
 endfunction()
 
 function(attn_test name)
@@ -103,9 +119,9 @@ function(attn_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gtest_main)
   attn_set_test_flags(${name})
   if(TEST_GRPC)
-    target_precompile_headers(${name} REUSE_FROM attn_test_headers_grpc)
+    target_precompile_headers(${name} REUSE_FROM attn_headers_test_grpc)
   else()
-    target_precompile_headers(${name} REUSE_FROM attn_test_headers_core)
+    target_precompile_headers(${name} REUSE_FROM attn_headers_test_core)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_BINARY_DIR})
   if(NOT TEST_TIMEOUT)
