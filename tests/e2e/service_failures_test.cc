@@ -55,8 +55,8 @@ milliseconds MedianOf(std::vector<steady_clock::duration> times) {
   return std::chrono::duration_cast<milliseconds>(times[times.size() / 2]);
 }
 
-// A client that is gone while its prompt is in line. All are of one owner: opening two hundred takes
-// longer than a lease, and each call renews it.
+// A client that is gone while its prompt is in line. All are of one owner: opening two hundred
+// takes longer than a lease, and each call renews it.
 class VanishingClient {
  public:
   VanishingClient(TestServer& server, int number)
