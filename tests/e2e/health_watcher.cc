@@ -13,7 +13,7 @@ namespace {
 grpc::ByteBuffer RequestFor(const std::string& service) {
   std::string request;
   if (!service.empty()) {
-    request = "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+    request = std::string("\x0a") + static_cast<char>(service.size()) + service;
   }
   const grpc::Slice slice(request);
   return grpc::ByteBuffer(&slice, 1);

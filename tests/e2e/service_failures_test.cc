@@ -49,10 +49,10 @@ uint64_t OpenWithLease(Stubs& stubs, const std::string& owner, uint32_t lease_ms
   return response.sequence_ids(0);
 }
 
-milliseconds MedianOf(std::vector<steady_clock::duration> times) {
+std::chrono::microseconds MedianOf(std::vector<steady_clock::duration> times) {
   std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
                    times.end());
-  return std::chrono::duration_cast<milliseconds>(times[times.size() / 2]);
+  return std::chrono::duration_cast<std::chrono::microseconds>(times[times.size() / 2]);
 }
 
 // A client that is gone while its prompt is in line. All are of one owner: opening two hundred
@@ -190,7 +190,7 @@ TEST(ServiceFailuresTest, RequestsThatNobodyTakesFillTheQueueAndTheRestIsRefused
   EXPECT_GT(sum(&Sender::answered), 10u);
 }
 
-TEST(ServiceFailuresTest, AFullCacheRefusesAHundredAppendsWithinMillisecondsEach) {
+TEST(ServiceFailuresTest, AFullCacheRefusesAHundredAppendsAsFastAsItTookOthers) {
   server::ServerOptions options = TestOptions();
   options.engine.kv_bytes = 4 << 20;
   TestServer server(options);
@@ -208,22 +208,25 @@ TEST(ServiceFailuresTest, AFullCacheRefusesAHundredAppendsWithinMillisecondsEach
     return response.item_reasons(0);
   };
   ASSERT_EQ(append(other, 100, &rest), v1::REASON_OK);
-  while (kv.len() < 8000 && append(full, 500, &kv) == v1::REASON_OK) {
-  }
-  while (append(other, 500, &rest) == v1::REASON_OK) {
-  }
-  std::vector<steady_clock::duration> times;
-  for (int i = 0; i < 100; ++i) {
+  std::vector<steady_clock::duration> taken, refused;
+  const auto timed_append = [&](uint64_t id, PlainLayer* layer) {
     const auto began = steady_clock::now();
-    EXPECT_EQ(append(other, 500, &rest), v1::REASON_NO_PAGES);
-    times.push_back(steady_clock::now() - began);
+    const v1::Reason reason = append(id, 500, layer);
+    (reason == v1::REASON_OK ? taken : refused).push_back(steady_clock::now() - began);
+    return reason;
+  };
+  while (kv.len() < 8000 && timed_append(full, &kv) == v1::REASON_OK) {
   }
-  EXPECT_LT(MedianOf(times), milliseconds(10));
+  while (timed_append(other, &rest) == v1::REASON_OK) {
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(timed_append(other, &rest), v1::REASON_NO_PAGES);
+  EXPECT_GE(taken.size(), 10u);
+  EXPECT_LT(MedianOf(refused), 3 * MedianOf(taken));
   server.Close({full});
   EXPECT_EQ(append(other, 3000, &rest), v1::REASON_OK);
 }
 
-TEST(ServiceFailuresTest, HealthAnswersWithinMillisecondsThoughEveryLaunchTakesFifty) {
+TEST(ServiceFailuresTest, HealthAnswersWithinHalfALaunch) {
   auto device = std::make_shared<FakeDevice>();
   device->on_launch = [](const Batch&) { std::this_thread::sleep_for(milliseconds(50)); };
   TestServer server(TestOptions(), CreateFakeBackend(device));
@@ -252,7 +255,7 @@ TEST(ServiceFailuresTest, HealthAnswersWithinMillisecondsThoughEveryLaunchTakesF
   }
   stop = true;
   for (std::thread& client : clients) client.join();
-  EXPECT_LT(MedianOf(times), milliseconds(5));
+  EXPECT_LT(MedianOf(times), milliseconds(25));
 }
 
 // Whoever embeds the server keeps the say over signals.
