@@ -198,28 +198,26 @@ TEST(ServiceFailuresTest, AFullCacheRefusesAHundredAppendsAsFastAsItTookOthers) 
   const uint64_t full = server.OpenOne("full");
   const uint64_t other = server.OpenOne("other");
   PlainLayer kv, rest;
+  std::vector<steady_clock::duration> taken, refused;
   const auto append = [&](uint64_t id, int64_t count, PlainLayer* layer) {
     PlainLayer before = *layer;
     Step step = AppendStep(random, id, 0, count, layer);
     step.q.clear();
-    const v1::AttendResponse response = server.Attend(MakeRequest({step}));
-    if (response.errors_size() == 0) return v1::REASON_OK;
+    const v1::AttendRequest request = MakeRequest({step});
+    const auto began = steady_clock::now();
+    const v1::AttendResponse response = server.Attend(request);
+    const bool is_taken = response.errors_size() == 0;
+    (is_taken ? taken : refused).push_back(steady_clock::now() - began);
+    if (is_taken) return v1::REASON_OK;
     *layer = std::move(before);
     return response.item_reasons(0);
   };
   ASSERT_EQ(append(other, 100, &rest), v1::REASON_OK);
-  std::vector<steady_clock::duration> taken, refused;
-  const auto timed_append = [&](uint64_t id, PlainLayer* layer) {
-    const auto began = steady_clock::now();
-    const v1::Reason reason = append(id, 500, layer);
-    (reason == v1::REASON_OK ? taken : refused).push_back(steady_clock::now() - began);
-    return reason;
-  };
-  while (kv.len() < 8000 && timed_append(full, &kv) == v1::REASON_OK) {
+  while (kv.len() < 8000 && append(full, 500, &kv) == v1::REASON_OK) {
   }
-  while (timed_append(other, &rest) == v1::REASON_OK) {
+  while (append(other, 500, &rest) == v1::REASON_OK) {
   }
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(timed_append(other, &rest), v1::REASON_NO_PAGES);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(append(other, 500, &rest), v1::REASON_NO_PAGES);
   EXPECT_GE(taken.size(), 10u);
   EXPECT_LT(MedianOf(refused), 3 * MedianOf(taken));
   server.Close({full});
