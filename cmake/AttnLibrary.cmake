@@ -14,9 +14,13 @@ include_guard(GLOBAL)
 include(AttnInstall)
 
 set(ATTN_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Walloca -Wvla)
-# GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651).
+# GCC 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651),
+# and, as it forgets that a precompiled header is the system's, too large ones.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND ATTN_WARNINGS -Wno-restrict)
+  if(NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    list(APPEND ATTN_WARNINGS -Wno-stringop-overflow)
+  endif()
 endif()
 option(ATTN_WARNINGS_AS_ERRORS "Treat warnings as errors" OFF)
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -54,6 +55,8 @@ const std::vector<TextFlag>& TextFlags() {
        &ServerOptions::backend},
       {"metrics-listen", "HOST:PORT of metrics over HTTP (port 0: any free one); empty: none",
        &ServerOptions::metrics_listen},
+      {"admin", "attn.v1.Admin, for attnctl: on, off, or auto: if --listen is of this host only",
+       &ServerOptions::admin},
       {"log-level", "error, warning or info: the least serious lines to log",
        &ServerOptions::log_level},
       {"models", "file of attn.v1.ModelsConfig in text format, declared at start",
@@ -168,6 +171,10 @@ absl::Status CheckTogether(const ServerOptions& options) {
     return MakeError(Reason::kInvalid, "--backend",
                      absl::StrCat("got \"", options.backend, "\", want cpu, cuda or auto"));
   }
+  if (options.admin != "auto" && options.admin != "on" && options.admin != "off") {
+    return MakeError(Reason::kInvalid, "--admin",
+                     absl::StrCat("got \"", options.admin, "\", want auto, on or off"));
+  }
   if (!ParseLogLevel(options.log_level).has_value()) {
     return MakeError(Reason::kInvalid, "--log-level",
                      absl::StrCat("got \"", options.log_level, "\", want error, warning or info"));
@@ -199,6 +206,13 @@ absl::StatusOr<ServerOptions> ParseServerOptions(const std::vector<std::string>&
   }
   ATTN_RETURN_IF_ERROR(CheckTogether(options));
   return options;
+}
+
+bool ServerOptions::OffersAdmin() const {
+  if (admin != "auto") return admin == "on";
+  if (absl::StartsWith(listen, "unix:")) return true;
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
 std::vector<LogField> ServerOptions::Fields() const {

@@ -20,6 +20,8 @@ struct ServerOptions {
   int num_threads = 0;           // of the CPU backend; 0: max(1, cores - 1)
   // HOST:PORT (port 0: any free one) of the metrics over HTTP; empty: none.
   std::string metrics_listen;
+  // Whether attn.v1.Admin is offered: "on", "off", or "auto": where only this host can connect.
+  std::string admin = "auto";
   std::string log_level = "info";  // as ParseLogLevel
   std::string models_file;         // textproto ModelsConfig; empty: none
   Nanos grace = 10 * kSecond;      // longest drain
@@ -35,6 +37,7 @@ struct ServerOptions {
   // Sequence counts and lengths that the engine knows too are taken from `engine`.
   WireLimits limits;
 
+  bool OffersAdmin() const;
   // Every flag with its value.
   std::vector<LogField> Fields() const;
   // One line, "listen=127.0.0.1:50051 backend=auto …".

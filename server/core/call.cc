@@ -14,6 +14,7 @@ struct ItemCount {
   size_t operator()(const TruncateCall& call) const { return call.items.size(); }
   size_t operator()(const CloseCall& call) const { return call.sequences.size(); }
   size_t operator()(const DescribeCall& call) const { return call.sequences.size(); }
+  size_t operator()(const ListCall&) const { return 1; }
   size_t operator()(const RenewCall&) const { return 1; }
   size_t operator()(const DeclareModelCall&) const { return 1; }
   size_t operator()(const RemoveModelCall&) const { return 1; }

@@ -146,6 +146,10 @@ struct DescribeCall {
   std::vector<SequenceRef> sequences;
 };
 
+struct ListCall {
+  kvcache::ListOptions which;
+};
+
 struct RenewCall {
   std::string owner;
   Nanos lease = 0;
@@ -164,7 +168,7 @@ struct StreamEndedCall {};
 
 using Request =
     std::variant<AttendCall, OpenCall, ForkCall, ReorderCall, TruncateCall, CloseCall, DescribeCall,
-                 RenewCall, DeclareModelCall, RemoveModelCall, StreamEndedCall>;
+                 ListCall, RenewCall, DeclareModelCall, RemoveModelCall, StreamEndedCall>;
 
 // -------------------------------------------------------------------------------------- results
 
@@ -212,6 +216,10 @@ struct DescribeResult {
   std::vector<absl::StatusOr<kvcache::SequenceDescription>> items;
 };
 
+struct ListResult {
+  std::vector<kvcache::SequenceSummary> sequences;
+};
+
 struct RenewResult {
   Nanos lease = 0;
   kvcache::KvCache::Renewal renewal;
@@ -226,8 +234,8 @@ struct RemoveModelResult {};
 struct StreamEndedResult {};
 
 using Result = std::variant<AttendResult, OpenResult, ForkResult, ReorderResult, TruncateResult,
-                            CloseResult, DescribeResult, RenewResult, DeclareModelResult,
-                            RemoveModelResult, StreamEndedResult>;
+                            CloseResult, DescribeResult, ListResult, RenewResult,
+                            DeclareModelResult, RemoveModelResult, StreamEndedResult>;
 
 // ----------------------------------------------------------------------------------------- call
 

@@ -65,6 +65,10 @@ void Lifecycle::Add(std::unique_ptr<Call> call) {
     call->result = RenewResult{renew->lease, parts_.cache->Renew(renew->owner, renew->lease, now)};
     return parts_.answers->Add(std::move(call));
   }
+  if (const auto* list = std::get_if<ListCall>(&call->request)) {
+    call->result = ListResult{parts_.cache->List(list->which, now)};
+    return parts_.answers->Add(std::move(call));
+  }
   if (const auto* declare = std::get_if<DeclareModelCall>(&call->request)) {
     auto declared = parts_.models->Declare(declare->definition);
     if (!declared.ok()) return parts_.answers->Fail(std::move(call), declared.status());

@@ -1,4 +1,4 @@
-// Open, Fork, Reorder, Truncate, Close, Describe, Renew, models, and the end of a stream.
+// Open, Fork, Reorder, Truncate, Close, Describe, List, Renew, models, and the end of a stream.
 //
 // Calls that name existing sequences wait in line behind the earlier items of these (an Operation);
 // the others act at once. Ids of new sequences are given out on arrival, so that items on the

@@ -33,8 +33,8 @@ struct Row {
 
 // As the alternatives of Request.
 constexpr std::array<const char*, std::variant_size_v<Request>> kKinds = {
-    "attend",   "open",  "fork",          "reorder",      "truncate",  "close",
-    "describe", "renew", "declare_model", "remove_model", "end_stream"};
+    "attend",   "open", "fork",  "reorder",       "truncate",     "close",
+    "describe", "list", "renew", "declare_model", "remove_model", "end_stream"};
 
 double Seconds(uint64_t ns) { return static_cast<double>(ns) / kSecond; }
 

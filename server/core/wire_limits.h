@@ -26,6 +26,7 @@ struct WireLimits {
   uint32_t max_content_tag_bytes = 4096;
   uint32_t max_aliases_per_stream = 262'144;
   uint32_t max_models_per_page = 1000;
+  uint32_t max_sequences_per_page = 1000;
 };
 
 }  // namespace attn::server

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "attn/v1/admin.pb.h"
 #include "attn/v1/attention.pb.h"
 #include "server/core/call.h"
 #include "server/core/model_registry.h"
@@ -39,6 +40,8 @@ void EncodeClose(const CloseResult& result, const std::vector<RefusedItem>& refu
                  v1::CloseSequencesResponse* out);
 void EncodeDescribe(const DescribeResult& result, const std::vector<RefusedItem>& refused,
                     const ModelRegistry& registry, v1::DescribeSequencesResponse* out);
+void EncodeSummary(const kvcache::SequenceSummary& summary, const ModelRegistry& registry,
+                   v1::SequenceSummary* out);
 void EncodeRenew(const RenewResult& result, v1::RenewLeaseResponse* out);
 
 }  // namespace attn::server

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "server/rpc/lifecycle_codec.h"
@@ -34,11 +35,16 @@ uint32_t ToMilliseconds(Nanos duration) {
   return static_cast<uint32_t>(std::clamp<Nanos>(duration / kMillisecond, 0, Nanos{UINT32_MAX}));
 }
 
+// Empty if the model has been removed since.
+std::string NameOfModel(ModelSlot slot, const ModelRegistry& registry) {
+  const ModelPtr model = registry.FindBySlot(slot);
+  return model != nullptr ? model->definition.name : "";
+}
+
 void EncodeDescription(const kvcache::SequenceDescription& description,
                        const ModelRegistry& registry, v1::SequenceInfo* out) {
   out->set_sequence_id(description.sequence.value);
-  const ModelPtr model = registry.FindBySlot(description.model);
-  if (model != nullptr) out->set_model(model->definition.name);
+  out->set_model(NameOfModel(description.model, registry));
   out->set_owner(description.owner);
   out->set_committed_len(description.committed_len);
   out->mutable_layer_lens()->Assign(description.layer_lens.begin(), description.layer_lens.end());
@@ -98,6 +104,17 @@ void EncodeDescribe(const DescribeResult& result, const std::vector<RefusedItem>
           EncodeDescription(*result.items[index], registry, info);
         }
       });
+}
+
+void EncodeSummary(const kvcache::SequenceSummary& summary, const ModelRegistry& registry,
+                   v1::SequenceSummary* out) {
+  out->set_sequence_id(summary.sequence.value);
+  out->set_model(NameOfModel(SlotOf(summary.sequence), registry));
+  out->set_owner(summary.owner);
+  out->set_committed_len(summary.committed_len);
+  out->set_longest_len(summary.longest_len);
+  out->set_num_pages(summary.num_pages);
+  out->set_lease_remaining_ms(ToMilliseconds(summary.lease_remaining));
 }
 
 void EncodeRenew(const RenewResult& result, v1::RenewLeaseResponse* out) {

@@ -173,6 +173,7 @@ absl::Status Server::Listen() {
   builder.RegisterService(&models_service_);
   builder.RegisterService(&sequences_service_);
   builder.RegisterService(&attention_service_);
+  if (options_.OffersAdmin()) builder.RegisterService(&admin_service_);
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr || port == 0) {
     return MakeError(Reason::kInvalid, "--listen",

@@ -71,6 +71,7 @@ class Server {
   ModelsService models_service_{&context_};
   SequencesService sequences_service_{&context_};
   AttentionService attention_service_{&context_};
+  AdminService admin_service_{&context_};
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<Watchdog> watchdog_;
   std::string address_;

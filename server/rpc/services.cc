@@ -1,5 +1,6 @@
 #include "server/rpc/services.h"
 
+#include "server/rpc/admin_methods.h"
 #include "server/rpc/attend_stream.h"
 #include "server/rpc/methods.h"
 #include "server/rpc/unary_reactor.h"
@@ -80,6 +81,15 @@ grpc::ServerUnaryReactor* AttentionService::Compute(Rpc* rpc, const Bytes* reque
 
 grpc::ServerBidiReactor<Bytes, Bytes>* AttentionService::AttendStream(Rpc* rpc) {
   return server::AttendStream::Start(context_, rpc);
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStats(Rpc* rpc, const Bytes* request, Bytes* response) {
+  return AnswerAtOnce<GetStatsMethod>(*context_, rpc, request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::ListSequences(Rpc* rpc, const Bytes* request,
+                                                      Bytes* response) {
+  return StartOnEngine<ListSequencesMethod>(context_, rpc, request, response);
 }
 
 }  // namespace attn::server

@@ -1,6 +1,7 @@
-// The four services of attn.v1: each method names its struct in methods.h.
+// The services of attn.v1: each method names its struct in methods.h or admin_methods.h.
 #pragma once
 
+#include "attn/v1/admin.grpc.pb.h"
 #include "attn/v1/attention.grpc.pb.h"
 #include "server/rpc/rpc_context.h"
 
@@ -96,6 +97,23 @@ class AttentionService final : public RawAttentionService {
   grpc::ServerUnaryReactor* Compute(grpc::CallbackServerContext* rpc,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;
+
+ private:
+  RpcContext* const context_;
+};
+
+using RawAdminService = v1::Admin::WithRawCallbackMethod_GetStats<
+    v1::Admin::WithRawCallbackMethod_ListSequences<v1::Admin::Service>>;
+
+class AdminService final : public RawAdminService {
+ public:
+  explicit AdminService(RpcContext* context) : context_(context) {}
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* rpc,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListSequences(grpc::CallbackServerContext* rpc,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
 
  private:
   RpcContext* const context_;

@@ -11,6 +11,7 @@ import time
 
 import grpc
 
+from attn.v1 import admin_pb2_grpc
 from attn.v1 import attention_pb2 as pb
 from attn.v1 import attention_pb2_grpc as rpc
 from attn.v1 import rpc_status_pb2
@@ -81,6 +82,7 @@ class Service:
         self.models = rpc.ModelsStub(self.channel)
         self.sequences = rpc.SequencesStub(self.channel)
         self.attention = rpc.AttentionStub(self.channel)
+        self.admin = admin_pb2_grpc.AdminStub(self.channel)
         self.health = health_pb2_grpc.HealthStub(self.channel)
         self.reflection = reflection_pb2_grpc.ServerReflectionStub(self.channel)
 

@@ -45,10 +45,25 @@ TEST(OptionsTest, WhatCannotBeIsRefusedNamingTheFlag) {
   EXPECT_EQ(field("--default-lease-ms=1"), "--default-lease-ms");
   EXPECT_EQ(field("--threads"), "--threads");
   EXPECT_EQ(field("--log-level=loud"), "--log-level");
+  EXPECT_EQ(field("--admin=yes"), "--admin");
   EXPECT_EQ(field("--metrics-listen=9464"), "--metrics-listen");
   EXPECT_EQ(field("--metrics-listen=127.0.0.1:"), "--metrics-listen");
   EXPECT_EQ(field("--metrics-listen=127.0.0.1:65536"), "--metrics-listen");
   EXPECT_EQ(field("serve"), "serve");
+}
+
+TEST(OptionsTest, AdminIsForThisHostUnlessSaidOtherwise) {
+  const auto offers = [](const std::vector<std::string>& flags) {
+    return ParseServerOptions(flags).value().OffersAdmin();
+  };
+  for (const char* own : {"127.0.0.1:50051", "127.1.2.3:0", "localhost:1", "[::1]:1", "unix:/x"}) {
+    EXPECT_TRUE(offers({std::string("--listen=") + own})) << own;
+    EXPECT_FALSE(offers({std::string("--listen=") + own, "--admin=off"})) << own;
+  }
+  for (const char* open : {"0.0.0.0:1", "[::]:1", "10.127.0.0:1", "host127.0.0.1:1", "[::10]:1"}) {
+    EXPECT_FALSE(offers({std::string("--listen=") + open})) << open;
+    EXPECT_TRUE(offers({std::string("--listen=") + open, "--admin=on"})) << open;
+  }
 }
 
 TEST(OptionsTest, EveryFlagHasALineOfHelpAndAPlaceInTheStartLine) {

@@ -104,6 +104,23 @@ struct SequenceDescription {
   Nanos lease_remaining = 0;
 };
 
+// Which open sequences to list: those of one model, of one owner, or all.
+struct ListOptions {
+  ModelSlot model{};       // slot 0: of any
+  std::string owner = {};  // empty: of any
+  SequenceId after{};      // only ids above this one
+  size_t max = 1000;
+};
+
+struct SequenceSummary {
+  SequenceId sequence;
+  std::string owner;
+  uint32_t committed_len = 0;
+  uint32_t longest_len = 0;  // of its layers
+  uint64_t num_pages = 0;    // referenced, all groups
+  Nanos lease_remaining = 0;
+};
+
 struct PoolStats {
   int64_t free = 0;      // backed and unused
   int64_t reserved = 0;  // in a list, behind every committed length
@@ -162,6 +179,9 @@ class KvCache {
   // Closing what was closed already is no error; an id never given out is UNKNOWN_SEQUENCE.
   absl::Status Close(SequenceId id);
   absl::StatusOr<SequenceDescription> Describe(SequenceId id, Nanos now) const;
+
+  // In the order of ids. For people who look on: costs a look at every open sequence.
+  std::vector<SequenceSummary> List(const ListOptions& options, Nanos now) const;
 
   // OK, or why the id names no open sequence. `field` goes into the message.
   absl::Status CheckOpen(SequenceId id, absl::string_view field = "sequence_id") const;
