@@ -210,12 +210,38 @@ void MeasureForks(int num_runs) {
   }
 }
 
+void MeasureList(int num_runs) {
+  constexpr int kSequences = 65536;
+  KvCache cache({.budget_bytes = int64_t{1} << 30, .max_sequences = kSequences});
+  const ModelSlot model = AddModel(cache, 4, kPageSize);
+  for (int i = 0; i < kSequences; ++i) {
+    cache.Open({.model = model, .owner = "owner " + std::to_string(i % 64)}, 0).value();
+  }
+  double best = 1e9;
+  for (int run = 0; run < num_runs; ++run) {
+    FlushCaches();
+    double seconds = -Seconds();
+    const size_t listed = cache.List({.owner = "owner 7", .max = 1000}, 0).size();
+    seconds += Seconds();
+    ATTN_CHECK(listed == 1000, "listed ", listed);
+    best = std::min(best, seconds);
+  }
+  Measurement list;
+  list.bench = "cache";
+  list.shape = "list of 1000 sequences of one owner of 64, 65,536 open, cold";
+  list.metric = "time";
+  list.value = 1e3 * best;
+  list.unit = "ms";
+  Report(list);
+}
+
 void Measure(bool quick) {
   const int num_runs = quick ? 1 : 7;
   MeasureRandomOrder(num_runs);
   MeasureHotLifo(num_runs);
   MeasureAppends(num_runs);
   MeasureForks(num_runs);
+  MeasureList(num_runs);
 }
 
 }  // namespace
