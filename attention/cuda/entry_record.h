@@ -34,13 +34,18 @@ struct LaunchScore {
   score::ScoreOp op;
   float natural_scale = 1.0f;
   float log2_scale = 1.0f;
-  int64_t left = score::kUnbounded;
-  int64_t right = score::kUnbounded;
+  score::VisibleRange range;     // of an item that is not causal; kv_end is each entry's own
   const float* sinks = nullptr;  // [num_layers, num_q_heads, num_sinks] on the device, or null
   uint32_t num_sinks = 0;
 
+  ATTN_HD constexpr score::VisibleRange RangeOf(bool is_causal, int64_t kv_end) const {
+    score::VisibleRange own = range;
+    if (is_causal) own.right = 0;
+    own.kv_end = kv_end;
+    return own;
+  }
   ATTN_HD constexpr score::VisibleRange RangeOf(const EntryRecord& entry) const {
-    return {left, entry.is_causal ? 0 : right, entry.kv_end};
+    return RangeOf(entry.is_causal, entry.kv_end);
   }
 };
 

@@ -24,7 +24,7 @@ constexpr int32_t kForwardTileRows = 128;
 
 // Extents of the longest kind with keys that rows of the entry see.
 int64_t LongExtentsOf(const LaunchScore& score, const AttendEntry& entry) {
-  const score::VisibleRange range{score.left, entry.causal ? 0 : score.right, entry.kv_end};
+  const score::VisibleRange range = score.RangeOf(entry.causal, entry.kv_end);
   return range.KeysOfRows(entry.q_start, entry.q_start + entry.q_len - 1).size() /
              kLongestExtentKeys +
          2;

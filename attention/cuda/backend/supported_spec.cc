@@ -68,8 +68,7 @@ LaunchScore ScoreOf(const AttentionSpec& spec, const float* sinks) {
   score.op = lowered.op;
   score.natural_scale = lowered.natural_scale;
   score.log2_scale = lowered.log2_scale;
-  score.left = lowered.range.left;
-  score.right = lowered.range.right;
+  score.range = lowered.range;
   score.sinks = sinks;
   score.num_sinks = lowered.num_sinks;
   return score;

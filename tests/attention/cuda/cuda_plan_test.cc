@@ -64,7 +64,7 @@ TEST(ForwardPlanTest, LongTilesComeFirst) {
 TEST(DecodePlanTest, ExtentsTileTheVisibleKeysOfEveryRowBlock) {
   for (int extent_log2 = 0; extent_log2 <= kMaxExtentLog2; ++extent_log2) {
     LaunchScore score;
-    score.left = 3000;
+    score.range.left = 3000;
     const std::vector<EntryRecord> entries = {Entry(1, 1), Entry(16, 5000), Entry(3, 257),
                                               Entry(1, 0)};
     const DecodePlan plan = PlanDecodeWithExtent(kPool, score, 12, entries, extent_log2);
@@ -123,7 +123,7 @@ TEST(DecodePlanTest, ShortSpansMergeLikeTheTreeOverAllPositions) {
   for (int i = 0; i < 400; ++i) {
     // Windows across the borders of large powers of two among them.
     LaunchScore score;
-    score.left = 256 * static_cast<int64_t>(random() % 40) + 300;
+    score.range.left = 256 * static_cast<int64_t>(random() % 40) + 300;
     const int64_t border = int64_t{1} << (10 + random() % 11);
     const int64_t last_key =
         std::max<int64_t>(600, border + static_cast<int64_t>(random() % 8000) - 2000);
@@ -132,7 +132,7 @@ TEST(DecodePlanTest, ShortSpansMergeLikeTheTreeOverAllPositions) {
     ASSERT_FALSE(plan.combines.empty());
     const CombineItem& item = plan.combines[0];
     EXPECT_LE(item.span_log2, 7) << "the span grows with the window only";
-    const int64_t first = std::max<int64_t>(0, last_key - 1 - score.left) / kLeafKeys;
+    const int64_t first = std::max<int64_t>(0, last_key - 1 - score.range.left) / kLeafKeys;
     const int64_t last = (last_key + kLeafKeys - 1) / kLeafKeys;
     ASSERT_EQ(item.num_partials, last - first);
     EXPECT_EQ(Merges(0, 1 << item.span_log2, item.first_position,

@@ -67,8 +67,8 @@ LaunchScore ScoreOf(const DeviceCase& c) {
     score.natural_scale = c.scale == 0 ? 1.0f : magnitude;
   }
   score.log2_scale = score.natural_scale * score::kLog2E;
-  if (c.left.has_value()) score.left = *c.left;
-  if (c.right.has_value()) score.right = *c.right;
+  if (c.left.has_value()) score.range.left = *c.left;
+  if (c.right.has_value()) score.range.right = *c.right;
   score.num_sinks = c.num_sinks;
   return score;
 }

@@ -83,7 +83,7 @@ PrefillRun::PrefillRun(const PrefillShape& shape, cudaStream_t stream) : shape_(
     score_.natural_scale = 1.0f;
   }
   score_.log2_scale = score_.natural_scale * score::kLog2E;
-  if (shape.left.has_value()) score_.left = *shape.left;
+  if (shape.left.has_value()) score_.range.left = *shape.left;
   entries_ = MakeEntries();
   const std::vector<cuda::ForwardItem> items =
       cuda::PlanForward(pool_, score_, shape.num_q_heads, entries_);
