@@ -4,7 +4,8 @@
 set -euo pipefail
 
 packages=(
-  python3-grpcio python3-protobuf  # python_interop
+  python3-grpcio python3-protobuf  # python_interop, python_client
+  python3-numpy                    # python_client
   shellcheck systemd               # shell_scripts, systemd_unit
   prometheus                       # prometheus_scrape (with systemd: starts as a service)
 )
