@@ -103,7 +103,7 @@ stop_server() {
   kill -TERM "$server"
   wait "$server" || return 1
   tail -n 1 "$server_log"
-  grep -q 'leaked_sequences=0 leaked_pages=0$' "$server_log"
+  grep -q 'leaked_sequences=0 leaked_pages=0 accounts=exact$' "$server_log"
 }
 
 # load <name> <flags>: one run of the load generator; its report becomes a line of serve.jsonl.
