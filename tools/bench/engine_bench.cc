@@ -3,6 +3,8 @@
 // step is delayed by a long prefill, and by a long append in one message, on the real CPU backend.
 //
 //   engine_bench [--commit=…] [--quick]
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -340,4 +342,9 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace attn::server
 
-int main(int argc, char** argv) { return attn::server::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // As in attn-server: else fresh pages for the rows of large calls are most of what is measured.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  return attn::server::Main(argc, argv);
+}
