@@ -138,9 +138,8 @@ absl::Status Server::DeclareModels(const std::string& models_file) {
   if (models_file.empty()) return absl::OkStatus();
   ATTN_ASSIGN_OR_RETURN(std::vector<v1::ModelSpec> specs, ReadModelsFile(models_file));
   for (size_t i = 0; i < specs.size(); ++i) {
-    const absl::Status declared =
-        Declare(std::move(specs[i]), absl::StrCat(models_file, ": models[", i, "]"));
-    if (!declared.ok()) return declared;
+    ATTN_RETURN_IF_ERROR(
+        Declare(std::move(specs[i]), absl::StrCat(models_file, ": models[", i, "]")));
   }
   return absl::OkStatus();
 }

@@ -176,10 +176,9 @@ class AttnCache(Cache):
         return self.sequences
 
     def crop(self, tokens):
-        """Takes tokens off the end: ``-n`` takes n; a length, as before transformers 5, all behind
-        it."""
-        seen = self.get_seq_length()
-        drop = -tokens if tokens < 0 else seen - tokens
+        """Takes tokens off the end: ``-n`` takes n, 0 none; a length, as before transformers 5, all
+        behind it."""
+        drop = -tokens if tokens <= 0 else self.get_seq_length() - tokens
         if drop <= 0:
             return
         self.client.truncate(self.sequences, [s.len - drop for s in self.sequences])
