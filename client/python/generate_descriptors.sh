@@ -14,10 +14,12 @@ cd "$here/../../proto"
 protoc -I . --include_imports --descriptor_set_out="$work/set" \
   attn/v1/attention.proto attn/v1/admin.proto attn/v1/rpc_status.proto
 {
-  echo '"""Written by generate_descriptors.sh from proto/attn/v1. Do not edit."""'
-  echo
-  echo '# A google.protobuf.FileDescriptorSet, base64.'
-  echo 'DESCRIPTORS = """\'
+  cat <<'PYTHON'
+"""Written by generate_descriptors.sh from proto/attn/v1. Do not edit."""
+
+# A google.protobuf.FileDescriptorSet, base64.
+DESCRIPTORS = """\
+PYTHON
   base64 -w 96 "$work/set"
   echo '"""'
 } >"$out"
