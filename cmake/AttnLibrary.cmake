@@ -1,7 +1,7 @@
 # The only places that set compiler flags: attn_library, attn_program, attn_test, attn_fuzzer.
 #
 #   attn_library(NAME kvcache SOURCES … PUBLIC_HEADERS … DEPS … PRIVATE_DEPS …
-#                [INTERNAL] [COMPONENT engine] [HEADERS core|grpc])
+#                [INTERNAL] [COMPONENT engine] [HEADERS core|grpc] [ALONE])
 #
 # makes the static library attn_kvcache and its alias attn::kvcache. PUBLIC_HEADERS lie under
 # <module>/include and are included as "attn/<module>/<file>.h"; private ones are included from the
@@ -9,7 +9,8 @@
 # part of COMPONENT, by default one of its own name (AttnInstall.cmake). INTERNAL libraries have no
 # public headers and are installed only where a COMPONENT needs them to link. HEADERS names the
 # precompiled headers it takes over (attn_headers); a source includes what it uses all the same, and
-# the presets dev and fuzz build without them.
+# the presets dev and fuzz build without them, and each source by itself. Elsewhere up to eight
+# sources are compiled as one (ATTN_JOIN_SOURCES), unless ALONE says that they cannot be.
 include_guard(GLOBAL)
 include(AttnInstall)
 
@@ -23,6 +24,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   endif()
 endif()
 option(ATTN_WARNINGS_AS_ERRORS "Treat warnings as errors" OFF)
+
+# A third of what a source costs are the same templates, instantiated in each.
+option(ATTN_JOIN_SOURCES "Compile several sources of a target as one" ON)
+function(attn_join_sources target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ATTN_JOIN_SOURCES}
+                                             UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
 
 function(attn_set_flags target)
   target_compile_options(${target} PRIVATE ${ATTN_WARNINGS})
@@ -41,7 +49,7 @@ function(attn_set_flags target)
 endfunction()
 
 function(attn_library)
-  cmake_parse_arguments(LIB "INTERNAL" "NAME;COMPONENT;HEADERS"
+  cmake_parse_arguments(LIB "INTERNAL;ALONE" "NAME;COMPONENT;HEADERS"
                         "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(LIB_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "attn_library(${LIB_NAME}): unknown arguments ${LIB_UNPARSED_ARGUMENTS}")
@@ -56,6 +64,9 @@ function(attn_library)
   endif()
   target_link_libraries(${target} PUBLIC ${LIB_DEPS} PRIVATE ${LIB_PRIVATE_DEPS})
   attn_set_flags(${target})
+  if(NOT LIB_ALONE)
+    attn_join_sources(${target})
+  endif()
   if(LIB_HEADERS)
     target_precompile_headers(${target} REUSE_FROM attn_headers_${LIB_HEADERS})
   endif()
@@ -94,7 +105,7 @@ function(attn_program name)
   attn_set_flags(${name})
 endfunction()
 
-#   attn_test(kv_cache_test SOURCES … DEPS … [GRPC] [LABELS …] [TIMEOUT seconds])
+#   attn_test(kv_cache_test SOURCES … DEPS … [GRPC] [ALONE] [LABELS …] [TIMEOUT seconds])
 #
 # One program per call; GoogleTest's own main. ctest runs the program as one test: a program start
 # costs more than most of its cases. GRPC: its sources include gRPC or the messages.
@@ -118,10 +129,13 @@ function(attn_set_test_flags target)
 endfunction()
 
 function(attn_test name)
-  cmake_parse_arguments(TEST "GRPC" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "GRPC;ALONE" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_DEPS} GTest::gtest_main)
   attn_set_test_flags(${name})
+  if(NOT TEST_ALONE)
+    attn_join_sources(${name})
+  endif()
   if(TEST_GRPC)
     target_precompile_headers(${name} REUSE_FROM attn_headers_test_grpc)
   else()
