@@ -171,6 +171,25 @@ class HfTest(support.ServerCase):
         with self.assertRaises(attnserve.UnsupportedError):
             hf.spec_of(torch.nn.Linear(3, 3))
 
+    def test_masks_of_images_and_of_packed_sequences_are_refused(self):
+        from transformers import masking_utils
+
+        def image(batch, head, q, kv):
+            return (q >= 3) & (q < 6) & (kv >= 3) & (kv < 6)
+
+        def halves(batch, head, q, kv):
+            return (q < 5) == (kv < 5)
+
+        causal = masking_utils.causal_mask_function
+        sizes = dict(batch_size=2, q_length=8, kv_length=8)
+        self.assertIsNone(hf._padding_mask(mask_function=causal, **sizes))
+        window = masking_utils.sliding_window_causal_mask_function(3)
+        self.assertIsNone(hf._padding_mask(mask_function=window, **sizes))
+        for bad in (masking_utils.or_masks(causal, image), masking_utils.and_masks(causal, halves)):
+            with self.assertRaises(attnserve.UnsupportedError) as caught:
+                hf._padding_mask(mask_function=bad, **sizes)
+            self.assertEqual(caught.exception.field, "attention_mask")
+
     def test_an_exception_leaves_no_sequence(self):
         model = make_model("Llama (GQA)")
         ids, _, _ = padded_batch()

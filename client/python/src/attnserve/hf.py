@@ -227,10 +227,35 @@ class AttnCache(Cache):
 
 # ------------------------------------------------------------------------------------- the functions
 
+def _check_mask_function(function, batch_size, q_length, kv_length, q_offset):
+    """Refuses masks other than causal ones, with or without a window: each row must see its left
+    neighbour and not its right one. Blocks that see each other (images) and packed sequences do
+    not."""
+    rows = torch.arange(int(q_offset), int(q_offset) + q_length)[None]
+    batch, head = torch.arange(batch_size)[:, None], torch.zeros(1, 1, dtype=torch.long)
+
+    def sees(offset):
+        keys = rows + offset
+        within = (keys >= 0) & (keys < kv_length)
+        seen = function(batch, head, rows, keys.clamp(0, kv_length - 1))
+        return torch.as_tensor(seen).broadcast_to(batch_size, q_length), within
+
+    seen, within = sees(1)
+    if bool((seen & within).any()):
+        _refuse("attention_mask", "got rows that see later tokens, want a causal mask: blocks of "
+                "an image that see each other are not served")
+    seen, within = sees(-1)
+    if bool((~seen & within).any()):
+        _refuse("attention_mask", "got rows that do not see the token before them, want a causal "
+                "mask over one sequence a row: packed sequences are not served")
+
+
 def _padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None,
                   attention_mask=None, **unused):
     """What transformers hands to the attention function: which tokens are no padding, or None.
     Causality and windows are the server's."""
+    if mask_function is not None:
+        _check_mask_function(mask_function, batch_size, q_length, kv_length, q_offset)
     if attention_mask is None or bool(attention_mask.all()):
         return None
     return attention_mask[:, -kv_length:]
