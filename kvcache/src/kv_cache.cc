@@ -1,7 +1,6 @@
 // The parts of a KvCache put together: models, ids, and questions about sequences.
 #include "attn/kvcache/kv_cache.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -128,7 +127,7 @@ absl::StatusOr<SequenceDescription> KvCache::Describe(SequenceId id, Nanos now) 
   description.model = SlotOf(id);
   description.owner = sequence->owner()->name;
   description.committed_len = sequence->CommittedLen();
-  description.lease_remaining = std::max<Nanos>(0, sequence->owner()->expires - now);
+  description.lease_remaining = sequence->owner()->Remaining(now);
   for (uint32_t l = 0; l < model.num_layers(); ++l) {
     description.layer_lens.push_back(sequence->layer(l).len);
   }

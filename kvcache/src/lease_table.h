@@ -5,6 +5,7 @@
 // shortens it. Nothing of an owner expires while one of its sequences is in use.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ struct Owner {
   // When the table looks at it next, at the latest `expires`; kNever: not until its last use ends.
   Nanos look_at = kNever;
   absl::flat_hash_set<SequenceId> sequences;
+
+  Nanos Remaining(Nanos now) const { return std::max<Nanos>(0, expires - now); }
 };
 
 class LeaseTable {

@@ -21,7 +21,7 @@ SequenceSummary SummaryOf(const Sequence& sequence, Nanos now) {
   for (uint32_t g = 0; g < sequence.model().num_groups(); ++g) {
     summary.num_pages += static_cast<uint64_t>(sequence.group(g).pages.num_pages());
   }
-  summary.lease_remaining = std::max<Nanos>(0, sequence.owner()->expires - now);
+  summary.lease_remaining = sequence.owner()->Remaining(now);
   return summary;
 }
 

@@ -1,6 +1,5 @@
 #include "server/rpc/admin_methods.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -76,10 +75,7 @@ absl::StatusOr<Decoded> ListSequencesMethod::Decode(Request* request, const RpcC
   }
   call.which.owner = std::move(*request->mutable_owner());
   ATTN_ASSIGN_OR_RETURN(call.which.after, DecodePageToken(request->page_token()));
-  const uint32_t limit = context.limits.max_sequences_per_page;
-  const uint32_t wanted = request->max_sequences() == 0 ? limit : request->max_sequences();
-  // One more than asked for tells whether there is a next page.
-  call.which.max = size_t{std::min(wanted, limit)} + 1;
+  call.which.max = PageSize(request->max_sequences(), context.limits.max_sequences_per_page) + 1;
   return Decoded(std::move(call));
 }
 

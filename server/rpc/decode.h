@@ -1,6 +1,8 @@
 // What every decoder needs to know, and what it gives back beside the request of the core.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -41,6 +43,12 @@ struct Decoded {
   // Time spent on decoding; for the answer's timing.
   Nanos input = 0;
 };
+
+// Entries of a page of a list, at most `limit`; `asked` by the client, 0: it leaves it to the
+// server. To ask for one more than that tells whether there is a next page.
+inline size_t PageSize(uint32_t asked, uint32_t limit) {
+  return asked == 0 ? limit : std::min(asked, limit);
+}
 
 // STALE_SEQUENCE if `epoch` is set and not this server's.
 absl::Status CheckEpoch(uint64_t epoch, uint64_t server_epoch);

@@ -139,10 +139,7 @@ absl::Status GetModelMethod::Answer(const Request& request, const RpcContext& co
 absl::Status ListModelsMethod::Answer(const Request& request, const RpcContext& context,
                                       Response* out) {
   ATTN_RETURN_IF_ERROR(CheckKnown(request, ""));
-  const uint32_t limit = context.limits.max_models_per_page;
-  const uint32_t wanted = request.max_models() == 0 ? limit : request.max_models();
-  const size_t max = std::min(wanted, limit);
-  // One more than asked for tells whether there is a next page.
+  const size_t max = PageSize(request.max_models(), context.limits.max_models_per_page);
   const std::vector<ModelPtr> models = context.registry->List(request.page_token(), max + 1);
   for (size_t i = 0; i < models.size() && i < max; ++i) {
     EncodeModelInfo(*models[i], out->add_models());

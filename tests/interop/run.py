@@ -63,10 +63,11 @@ def main():
         print("skipped: %s (see tools/install_optional_peers.sh)" % error)
         return SKIPPED
     sys.path.insert(0, arguments.stubs)
+    import server_process
     import service
 
     print("interop: seed %d" % arguments.seed, flush=True)
-    process = service.Process(arguments.server, "--threads=1", "--kv-bytes=256M",
+    process = server_process.Process(arguments.server, "--threads=1", "--kv-bytes=256M",
                               "--linger-ms=0") if arguments.server else None
     try:
         address = process.address if process else arguments.target

@@ -1,12 +1,8 @@
-"""The server under test: its process, a channel that notes which methods are called, stubs, and the
+"""The server under test: a channel that notes which methods are called, stubs, and the
 attn.v1.Status of a failed call. run.py sets `current` before any test runs."""
 
 import importlib
 import random
-import re
-import signal
-import subprocess
-import sys
 import time
 
 import grpc
@@ -21,35 +17,6 @@ STATUS_DETAILS = "grpc-status-details-bin"
 CALL_SECONDS = 60  # of any call that has no deadline of its own: a lost answer ends there
 
 current = None
-
-
-class Process:
-    """attn-server on a free port."""
-
-    def __init__(self, program, *flags):
-        self._process = subprocess.Popen(
-            [program, "--listen=127.0.0.1:0", *flags], stdout=subprocess.PIPE, text=True
-        )
-        self.address = None
-        for line in self._process.stdout:
-            found = re.search(r"\blistening\b.*\baddress=(\S+)", line)
-            if found:
-                self.address = found.group(1)
-                break
-        if self.address is None:
-            sys.exit("interop: %s did not start, exit status %s" % (program, self._process.wait()))
-
-    def stop(self):
-        """Exit status and last line after SIGTERM."""
-        self._process.send_signal(signal.SIGTERM)
-        text, _ = self._process.communicate(timeout=CALL_SECONDS)
-        lines = text.strip().splitlines()
-        return self._process.returncode, lines[-1] if lines else ""
-
-    def kill(self):
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 class _Notes(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor,

@@ -143,8 +143,7 @@ std::string HelpOf(const Verb& verb) {
       absl::StrCat("attnctl ", UseOf(verb), " [--flag=value ...]: ", verb.help, "\n\n");
   for (const Flag& flag : Flags()) {
     if (!Takes(verb, flag.name)) continue;
-    absl::StrAppend(&text, "  --", flag.name, *flag.value ? "=" : "", flag.value, "    ", flag.help,
-                    "\n");
+    AppendLine(absl::StrCat("--", flag.name, *flag.value ? "=" : "", flag.value), flag.help, &text);
   }
   return text;
 }

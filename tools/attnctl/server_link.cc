@@ -51,12 +51,19 @@ absl::Status ServerLink::Explain(const grpc::Status& status) const {
   return absl::Status(code, absl::StrCat(address_, ": ", text));
 }
 
-absl::StatusOr<v1::GetServerInfoResponse> ServerLink::Info() {
+template <typename Service, typename Request, typename Response>
+absl::Status ServerLink::Ask(grpc::Status (Service::Stub::*method)(grpc::ClientContext*,
+                                                                   const Request&, Response*),
+                             const Request& request, Response* response) const {
   grpc::ClientContext context;
   SetTimeout(&context);
+  return Explain((Service::NewStub(channel_).get()->*method)(&context, request, response));
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> ServerLink::Info() {
   v1::GetServerInfoResponse response;
-  ATTN_RETURN_IF_ERROR(Explain(v1::Server::NewStub(channel_)->GetServerInfo(
-      &context, v1::GetServerInfoRequest(), &response)));
+  ATTN_RETURN_IF_ERROR(
+      Ask<v1::Server>(&v1::Server::Stub::GetServerInfo, v1::GetServerInfoRequest(), &response));
   return response;
 }
 
@@ -64,11 +71,8 @@ absl::StatusOr<v1::ListModelsResponse> ServerLink::Models() {
   v1::ListModelsResponse all;
   v1::ListModelsRequest request;
   do {
-    grpc::ClientContext context;
-    SetTimeout(&context);
     v1::ListModelsResponse page;
-    ATTN_RETURN_IF_ERROR(
-        Explain(v1::Models::NewStub(channel_)->ListModels(&context, request, &page)));
+    ATTN_RETURN_IF_ERROR(Ask<v1::Models>(&v1::Models::Stub::ListModels, request, &page));
     request.set_page_token(page.next_page_token());
     for (v1::ModelInfo& model : *page.mutable_models()) *all.add_models() = std::move(model);
   } while (!request.page_token().empty());
@@ -76,13 +80,10 @@ absl::StatusOr<v1::ListModelsResponse> ServerLink::Models() {
 }
 
 absl::StatusOr<v1::GetModelResponse> ServerLink::Model(const std::string& name) {
-  grpc::ClientContext context;
-  SetTimeout(&context);
   v1::GetModelRequest request;
   request.set_name(name);
   v1::GetModelResponse response;
-  ATTN_RETURN_IF_ERROR(
-      Explain(v1::Models::NewStub(channel_)->GetModel(&context, request, &response)));
+  ATTN_RETURN_IF_ERROR(Ask<v1::Models>(&v1::Models::Stub::GetModel, request, &response));
   return response;
 }
 
@@ -90,12 +91,9 @@ absl::StatusOr<v1::ListSequencesResponse> ServerLink::Sequences(v1::ListSequence
                                                                 uint32_t limit) {
   v1::ListSequencesResponse all;
   do {
-    grpc::ClientContext context;
-    SetTimeout(&context);
     request.set_max_sequences(limit - static_cast<uint32_t>(all.sequences_size()));
     v1::ListSequencesResponse page;
-    ATTN_RETURN_IF_ERROR(
-        Explain(v1::Admin::NewStub(channel_)->ListSequences(&context, request, &page)));
+    ATTN_RETURN_IF_ERROR(Ask<v1::Admin>(&v1::Admin::Stub::ListSequences, request, &page));
     request.set_page_token(page.next_page_token());
     all.set_next_page_token(page.next_page_token());
     for (v1::SequenceSummary& sequence : *page.mutable_sequences()) {
@@ -106,11 +104,9 @@ absl::StatusOr<v1::ListSequencesResponse> ServerLink::Sequences(v1::ListSequence
 }
 
 absl::StatusOr<v1::GetStatsResponse> ServerLink::Stats() {
-  grpc::ClientContext context;
-  SetTimeout(&context);
   v1::GetStatsResponse response;
   ATTN_RETURN_IF_ERROR(
-      Explain(v1::Admin::NewStub(channel_)->GetStats(&context, v1::GetStatsRequest(), &response)));
+      Ask<v1::Admin>(&v1::Admin::Stub::GetStats, v1::GetStatsRequest(), &response));
   return response;
 }
 

@@ -30,6 +30,11 @@ class ServerLink {
   absl::StatusOr<bool> IsServing(const std::string& service);
 
  private:
+  // Calls a method of `Service`, &v1::Models::Stub::GetModel say, within the timeout.
+  template <typename Service, typename Request, typename Response>
+  absl::Status Ask(grpc::Status (Service::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                         Response*),
+                   const Request& request, Response* response) const;
   void SetTimeout(grpc::ClientContext* context) const;
   absl::Status Explain(const grpc::Status& status) const;
 

@@ -1,46 +1,33 @@
 """A server of the tests' own, models for it, and attention in float64."""
 
 import os
-import re
-import signal
-import subprocess
+import pathlib
 import sys
 import unittest
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE.parents[1] / "tests" / "interop")]
 import attnserve  # noqa: E402
+import server_process  # noqa: E402
 
 SERVER = os.environ.get("ATTN_SERVER")
 Q_HEADS, KV_HEADS, DIM, DIM_V = 4, 2, 16, 8
 
 
-class Server:
-    """attn-server on a free port, or on `address`."""
+class Server(server_process.Process):
+    """On a free port, or on `address`."""
 
     def __init__(self, address="127.0.0.1:0"):
-        self._process = subprocess.Popen(
-            [SERVER, "--listen=" + address, "--threads=1", "--kv-bytes=64M", "--linger-ms=0",
-             "--log-level=error"], stdout=subprocess.PIPE, text=True)
-        self.address = None
-        for line in self._process.stdout:
-            found = re.search(r"\blistening\b.*\baddress=(\S+)", line)
-            if found:
-                self.address = found.group(1)
-                break
-        assert self.address, "the server did not start"
-
-    def kill(self):
-        self._process.kill()
-        self._process.communicate()
+        super().__init__(SERVER, "--listen=" + address, "--threads=1", "--kv-bytes=64M",
+                         "--linger-ms=0", "--log-level=error")
 
     def stop(self):
         """Its last line, after SIGTERM."""
-        self._process.send_signal(signal.SIGTERM)
-        text, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0, self._process.returncode
-        return text.strip().splitlines()[-1]
+        status, last = super().stop()
+        assert status == 0, status
+        return last
 
 
 def make_spec(name, dtype="float32", num_layers=2):
@@ -86,7 +73,6 @@ class ServerCase(unittest.TestCase):
     def setUp(self):
         seed = int.from_bytes(os.urandom(4), "little")
         self.random = np.random.default_rng(seed)
-        self.addCleanup(lambda: None)
         self.note = "seed %d" % seed
 
     def rows(self, count, heads, dim, dtype=np.float32):

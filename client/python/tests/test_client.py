@@ -191,12 +191,14 @@ class LifeTest(support.ServerCase):
                 random = np.random.default_rng(seed)
                 try:
                     with client.open(model) as sequence:
+                        keys = np.empty((0, KV_HEADS, DIM), np.float32)
+                        values = np.empty((0, KV_HEADS, DIM_V), np.float32)
                         for _ in range(20):
                             q = random.standard_normal((1, Q_HEADS, DIM)).astype(np.float32)
                             k = random.standard_normal((1, KV_HEADS, DIM)).astype(np.float32)
                             v = random.standard_normal((1, KV_HEADS, DIM_V)).astype(np.float32)
-                            keys = np.concatenate([keys, k]) if sequence.lens[0] else k
-                            values = np.concatenate([values, v]) if sequence.lens[0] else v
+                            keys = np.concatenate([keys, k])
+                            values = np.concatenate([values, v])
                             out = sequence.attend(0, q, k, v).out
                             want = support.attend(group, q, keys, values)[0]
                             np.testing.assert_allclose(out, want, atol=2e-5)

@@ -3,8 +3,6 @@
 import random
 import secrets
 
-import numpy as np
-
 from attnserve import _frames, _wire, errors, tensors
 
 NON_CAUSAL, APPEND_AFTER, REWIND, NO_SINKS = 1, 2, 4, 8
@@ -38,7 +36,7 @@ class AttendResult:
 _random = random.Random(secrets.randbits(256))
 
 
-def new_token():
+def _new_token():
     """Names an append in its repeats. Never 0."""
     return _random.getrandbits(64) or 1
 
@@ -64,7 +62,7 @@ class Step:
 
     def __init__(self, sequences, layer, q, k, v, *, q_lens=None, kv_lens=None, q_starts=None,
                  causal=True, rewind=False, append_after=False, sinks=True, return_lse=False,
-                 out_dtype=None, tokens=None, expected_lens=None):
+                 out_dtype=None, expected_lens=None):
         if not sequences:
             raise errors.InvalidRequestError("sequences: got none, want at least one",
                                              field="sequences")
@@ -100,20 +98,19 @@ class Step:
         self.q_lens = _lens("q_lens", q_lens, q_rows, count)
         if kv_lens is None and q_lens is not None and kv_rows == q_rows:
             kv_lens = q_lens
-        self.kv_lens = _lens("kv_lens", kv_lens, kv_rows, count)
+        kv_lens = _lens("kv_lens", kv_lens, kv_rows, count)
         if expected_lens is None:
             expected_lens = [s.lens[layer] for s in sequences]
-        self.expected_lens = list(expected_lens)
         flags = ((0 if causal else NON_CAUSAL) | (APPEND_AFTER if append_after else 0) |
                  (REWIND if rewind else 0) | (0 if sinks else NO_SINKS))
         head = _wire.AttendRequest(
             server_epoch=sequences[0].epoch, sequence_ids=[s.id for s in sequences],
-            layers=[layer], expected_lens=self.expected_lens, q_lens=self.q_lens,
-            kv_new_lens=self.kv_lens, return_lse=return_lse)
+            layers=[layer], expected_lens=expected_lens, q_lens=self.q_lens,
+            kv_new_lens=kv_lens, return_lse=return_lse)
         if flags:
             head.flags.append(flags)
         if kv_rows:
-            head.append_tokens.extend(tokens or [new_token() for _ in sequences])
+            head.append_tokens.extend(_new_token() for _ in sequences)
         if q_starts is not None:
             head.q_starts.extend(int(p) for p in q_starts)
         if out_dtype is not None:
@@ -159,11 +156,3 @@ class Step:
         if isinstance(error, errors.LengthMismatchError):
             error.actual_len = response.new_lens[first.item]
         return error
-
-
-def concatenate(parts):
-    """Rows of several sequences, one behind another; numpy or torch."""
-    if tensors.is_torch(parts[0]):
-        import torch
-        return torch.cat(parts)
-    return np.concatenate(parts)

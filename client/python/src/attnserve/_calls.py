@@ -1,11 +1,14 @@
 """What calls do, whoever waits for them: each is a generator that yields a Call, is sent the answer's
-bytes or thrown an AttnError, and returns the result. client.py drives them with threads that wait,
-aio.py with coroutines."""
+bytes, and returns the result. `actions` makes attempts of them, to be carried out by client.py with
+threads that wait and by aio.py with coroutines."""
 
 import random
 import secrets
+import time
 import uuid
 from dataclasses import dataclass
+
+import grpc
 
 from attnserve import _wire, errors, models
 from attnserve._attend import Step
@@ -51,6 +54,40 @@ class Call:
         self.method, self.message, self.failure_in = method, message, failure_in
 
 
+def actions(steps, retry, timeout, target):
+    """The attempts and waits of a call, `steps`, until it returns or raises.
+
+    Yields ``(method, message, seconds)``, to be sent the answer's bytes or thrown the
+    grpc.RpcError, and ``(None, None, seconds)`` to wait so long. Returns what the call does."""
+    deadline = time.monotonic() + timeout
+    try:
+        call = next(steps)
+        while True:
+            call = steps.send((yield from _attempts(call, retry, deadline, target)))
+    except StopIteration as done:
+        return done.value
+
+
+def _attempts(call, retry, deadline, target):
+    attempts = 0
+    while True:
+        attempts += 1
+        data = None
+        try:
+            data = yield call.method, call.message, max(0.001, deadline - time.monotonic())
+            error = call.failure_in(data)
+            if error is None:
+                return data
+        except grpc.RpcError as failure:
+            error = errors.from_rpc_error(failure, target)
+        wait = retry.backoff(attempts, error)
+        if wait is None or time.monotonic() + wait > deadline:
+            if data is not None:
+                return data
+            raise error
+        yield None, None, wait
+
+
 def _ask(name, request):
     """Yields the call; returns the parsed answer."""
     method, _, response = _wire.METHODS[name]
@@ -76,6 +113,23 @@ class ServerInfo:
     limits: dict
 
 
+class SequenceState:
+    """What a client knows of a sequence."""
+
+    def __init__(self, client, sequence_id, model, epoch, lens):
+        self._client, self.id, self.model, self.epoch, self.lens = (client, sequence_id, model,
+                                                                    epoch, lens)
+
+    @property
+    def len(self):
+        """Tokens that all layers have."""
+        return min(self.lens)
+
+    def __repr__(self):
+        return "<%s.Sequence %d of %s, %d tokens>" % (
+            type(self).__module__.replace(".client", ""), self.id, self.model.spec.name, self.len)
+
+
 class Calls:
     """State of one client beside its connection."""
 
@@ -88,7 +142,7 @@ class Calls:
         self.granted_lease = 6.0  # seconds
 
     def info(self):
-        response = yield from _ask("GetServerInfo", _wire.message("GetServerInfoRequest")())
+        response = yield from _ask("GetServerInfo", _wire.request("GetServerInfo"))
         limits = {f.name: getattr(response.limits, f.name)
                   for f in response.limits.DESCRIPTOR.fields}
         return ServerInfo(response.version, response.server_epoch, response.device,
@@ -97,16 +151,16 @@ class Calls:
     # ---- models
 
     def declare_model(self, spec):
-        request = _wire.message("DeclareModelRequest")(spec=models.encode_spec(spec))
+        request = _wire.request("DeclareModel", spec=models.encode_spec(spec))
         response = yield from _ask("DeclareModel", request)
         return self._keep(response.model)
 
     def get_model(self, name):
-        response = yield from _ask("GetModel", _wire.message("GetModelRequest")(name=name))
+        response = yield from _ask("GetModel", _wire.request("GetModel", name=name))
         return self._keep(response.model)
 
     def list_models(self):
-        request, found = _wire.message("ListModelsRequest")(), []
+        request, found = _wire.request("ListModels"), []
         while True:
             response = yield from _ask("ListModels", request)
             found += [models.decode_info(model) for model in response.models]
@@ -115,7 +169,7 @@ class Calls:
                 return found
 
     def remove_model(self, name):
-        yield from _ask("RemoveModel", _wire.message("RemoveModelRequest")(name=name))
+        yield from _ask("RemoveModel", _wire.request("RemoveModel", name=name))
         self._models.pop(name, None)
 
     def _keep(self, model):
@@ -131,7 +185,7 @@ class Calls:
     def open(self, model, count):
         if isinstance(model, str):
             model = self._models.get(model) or (yield from self.get_model(model))
-        request = _wire.OpenSequencesRequest(
+        request = _wire.request("OpenSequences",
             model=model.spec.name, model_fingerprint=model.fingerprint, owner=self.owner,
             lease_ms=self.lease_ms, request_key=secrets.randbits(64) or 1)
         for _ in range(count):
@@ -151,7 +205,7 @@ class Calls:
         return sequence
 
     def fork(self, parents, counts, at_lens):
-        request = _wire.ForkSequencesRequest(server_epoch=parents[0].epoch,
+        request = _wire.request("ForkSequences", server_epoch=parents[0].epoch,
                                              request_key=secrets.randbits(64) or 1)
         for parent, count, at_len in zip(parents, counts, at_lens):
             item = request.items.add(parent_id=parent.id, num_children=count)
@@ -172,7 +226,7 @@ class Calls:
         return children
 
     def reorder(self, targets, sources):
-        request = _wire.ReorderSequencesRequest(
+        request = _wire.request("ReorderSequences",
             server_epoch=targets[0].epoch, request_key=secrets.randbits(64) or 1,
             targets=[s.id for s in targets], sources=[s.id for s in sources])
         yield from _ask("ReorderSequences", request)
@@ -181,7 +235,7 @@ class Calls:
             target.lens[:] = its
 
     def truncate(self, sequences, lengths):
-        request = _wire.TruncateSequencesRequest(server_epoch=sequences[0].epoch,
+        request = _wire.request("TruncateSequences", server_epoch=sequences[0].epoch,
                                                  request_key=secrets.randbits(64) or 1)
         for sequence, length in zip(sequences, lengths):
             request.items.add(sequence_id=sequence.id, len=length)
@@ -197,17 +251,17 @@ class Calls:
         closing = [s for s in sequences if self.open_sequences.pop(s.id, None) is not None]
         if not closing:
             return
-        yield from _ask("CloseSequences", _wire.CloseSequencesRequest(
+        yield from _ask("CloseSequences", _wire.request("CloseSequences",
             sequence_ids=[s.id for s in closing]))
 
     def describe(self, sequence):
-        response = yield from _ask("DescribeSequences", _wire.DescribeSequencesRequest(
+        response = yield from _ask("DescribeSequences", _wire.request("DescribeSequences",
             server_epoch=sequence.epoch, sequence_ids=[sequence.id]))
         _raise_first(response)
         return response.sequences[0]
 
     def renew(self):
-        response = yield from _ask("RenewLease", _wire.RenewLeaseRequest(
+        response = yield from _ask("RenewLease", _wire.request("RenewLease",
             owner=self.owner, lease_ms=self.lease_ms))
         self.granted_lease = response.lease_ms / 1e3
 

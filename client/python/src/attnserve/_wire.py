@@ -36,13 +36,6 @@ Tensor = message("Tensor")
 Status = message("Status")
 RpcStatus = message("RpcStatus")
 ModelSpec = message("ModelSpec")
-CloseSequencesRequest = message("CloseSequencesRequest")
-DescribeSequencesRequest = message("DescribeSequencesRequest")
-ForkSequencesRequest = message("ForkSequencesRequest")
-OpenSequencesRequest = message("OpenSequencesRequest")
-RenewLeaseRequest = message("RenewLeaseRequest")
-ReorderSequencesRequest = message("ReorderSequencesRequest")
-TruncateSequencesRequest = message("TruncateSequencesRequest")
 
 METHODS = {
     name: ("/attn.v1.%s/%s" % (service, name), message(name + "Request"), message(name + "Response"))
@@ -55,5 +48,12 @@ METHODS = {
     }.items()
     for name in names
 }
+
+
+def request(method, /, **fields):
+    """A request message of `method`."""
+    return METHODS[method][1](**fields)
+
+
 ATTEND = METHODS["Attend"][0]
 ATTEND_STREAM = "/attn.v1.Attention/AttendStream"

@@ -7,29 +7,19 @@
 """
 
 import asyncio
-import time
 
 import grpc
 import grpc.aio
 
 from attnserve import errors
-from attnserve._calls import Calls, RetryPolicy
+from attnserve._calls import Calls, RetryPolicy, SequenceState, actions
 from attnserve.client import CHANNEL_OPTIONS
 
 __all__ = ["Client", "Sequence"]
 
 
-class Sequence:
+class Sequence(SequenceState):
     """See :class:`attnserve.Sequence`; calls of one sequence are awaited one after another."""
-
-    def __init__(self, client, sequence_id, model, epoch, lens):
-        self._client, self.id, self.model, self.epoch, self.lens = (client, sequence_id, model,
-                                                                    epoch, lens)
-
-    @property
-    def len(self):
-        """Tokens that all layers have."""
-        return min(self.lens)
 
     async def attend(self, layer, q, k=None, v=None, **options):
         """See :meth:`attnserve.Client.attend`."""
@@ -56,10 +46,6 @@ class Sequence:
 
     async def __aexit__(self, *unused):
         await self.close()
-
-    def __repr__(self):
-        return "<attnserve.aio.Sequence %d of %s, %d tokens>" % (self.id, self.model.spec.name,
-                                                                 self.len)
 
 
 class Client:
@@ -164,37 +150,23 @@ class Client:
                 pass  # tried again soon
 
     async def _run(self, steps, retry=None, timeout=None):
-        """Drives a generator of _calls.py to its result."""
-        deadline = time.monotonic() + (timeout or self.timeout)
+        """The result of a generator of _calls.py."""
+        todo = actions(steps, retry or self.retry, timeout or self.timeout, self.target)
         try:
-            call = next(steps)
+            action = next(todo)
             while True:
                 try:
-                    data = await self._send(call, retry or self.retry, deadline)
-                except errors.AttnError as error:
-                    call = steps.throw(error)
+                    answer = await self._do(*action)
+                except grpc.RpcError as error:
+                    action = todo.throw(error)
                 else:
-                    call = steps.send(data)
+                    action = todo.send(answer)
         except StopIteration as done:
             return done.value
 
-    async def _send(self, call, retry, deadline):
-        method = self._methods.get(call.method)
+    async def _do(self, method, message, seconds):
         if method is None:
-            method = self._methods[call.method] = self._channel.unary_unary(call.method)
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                data = await method(call.message, timeout=max(0.001, deadline - time.monotonic()))
-                error = call.failure_in(data)
-                if error is None:
-                    return data
-            except grpc.RpcError as failure:
-                error, data = errors.from_rpc_error(failure, self.target), None
-            wait = retry.backoff(attempts, error)
-            if wait is None or time.monotonic() + wait > deadline:
-                if data is not None:
-                    return data
-                raise error
-            await asyncio.sleep(wait)
+            return await asyncio.sleep(seconds)
+        if method not in self._methods:
+            self._methods[method] = self._channel.unary_unary(method)
+        return await self._methods[method](message, timeout=seconds)

@@ -5,8 +5,8 @@ import time
 
 import grpc
 
-from attnserve import _wire, errors
-from attnserve._calls import Calls, RetryPolicy
+from attnserve import errors
+from attnserve._calls import Calls, RetryPolicy, SequenceState, actions
 
 __all__ = ["Client", "Sequence"]
 
@@ -17,7 +17,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000))
 
 
-class Sequence:
+class Sequence(SequenceState):
     """Tokens whose K and V the server keeps. Made by :meth:`Client.open` and :meth:`fork`.
 
     A context manager that closes it. Not for several threads at once.
@@ -29,15 +29,6 @@ class Sequence:
     lens : list of int
         Tokens of each layer, as this client knows them.
     """
-
-    def __init__(self, client, sequence_id, model, epoch, lens):
-        self._client, self.id, self.model, self.epoch, self.lens = (client, sequence_id, model,
-                                                                    epoch, lens)
-
-    @property
-    def len(self):
-        """Tokens that all layers have."""
-        return min(self.lens)
 
     def attend(self, layer, q, k=None, v=None, **options):
         """One layer step of this sequence alone, see :meth:`Client.attend`."""
@@ -69,9 +60,6 @@ class Sequence:
 
     def __exit__(self, *unused):
         self.close()
-
-    def __repr__(self):
-        return "<attnserve.Sequence %d of %s, %d tokens>" % (self.id, self.model.spec.name, self.len)
 
 
 class Client:
@@ -286,37 +274,23 @@ class Client:
                 pass
 
     def _run(self, steps, retry=None, timeout=None):
-        """Drives a generator of _calls.py to its result."""
-        deadline = time.monotonic() + (timeout or self.timeout)
+        """The result of a generator of _calls.py."""
+        todo = actions(steps, retry or self.retry, timeout or self.timeout, self.target)
         try:
-            call = next(steps)
+            action = next(todo)
             while True:
                 try:
-                    data = self._send(call, retry or self.retry, deadline)
-                except errors.AttnError as error:
-                    call = steps.throw(error)
+                    answer = self._do(*action)
+                except grpc.RpcError as error:
+                    action = todo.throw(error)
                 else:
-                    call = steps.send(data)
+                    action = todo.send(answer)
         except StopIteration as done:
             return done.value
 
-    def _send(self, call, retry, deadline):
-        method = self._methods.get(call.method)
+    def _do(self, method, message, seconds):
         if method is None:
-            method = self._methods[call.method] = self._channel.unary_unary(call.method)
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                data = method(call.message, timeout=max(0.001, deadline - time.monotonic()))
-                error = call.failure_in(data)
-                if error is None:
-                    return data
-            except grpc.RpcError as failure:
-                error, data = errors.from_rpc_error(failure, self.target), None
-            wait = retry.backoff(attempts, error)
-            if wait is None or time.monotonic() + wait > deadline:
-                if data is not None:
-                    return data
-                raise error
-            time.sleep(wait)
+            return time.sleep(seconds)
+        if method not in self._methods:
+            self._methods[method] = self._channel.unary_unary(method)
+        return self._methods[method](message, timeout=seconds)

@@ -261,10 +261,8 @@ def _padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask
     return attention_mask[:, -kv_length:]
 
 
-def _real_rows(mask, batch, length):
+def _real_rows(mask, length):
     """[batch, length], true where a token is no padding."""
-    if mask is None:
-        return torch.ones(batch, length, dtype=torch.bool)
     mask = mask.bool()
     if bool((mask[:, :-1] & ~mask[:, 1:]).any()):
         raise InvalidRequestError("attention_mask: got padding behind tokens, want it to the left: "
@@ -272,16 +270,28 @@ def _real_rows(mask, batch, length):
     return mask[:, -length:]
 
 
+def _rows(states, real):
+    """[rows, heads, head_dim] of states [batch, heads, length, head_dim]: those that are `real`,
+    without a copy where they lie so already."""
+    states = states.detach().transpose(1, 2)
+    return (states.flatten(0, 1) if real is None else states[real]).contiguous()
+
+
+def _differ(got, want):
+    if got is None or want is None:
+        return got is not want
+    return abs(got - want) > 1e-6 * abs(want)
+
+
 def _check_call(module, group, scaling, kwargs):
     """What a model says with each call is what the server was told at the start."""
-    window = kwargs.get("sliding_window")
-    told = {"scaling": (scaling, group.scale), "softcap": (kwargs.get("softcap") or 0.0,
-                                                           group.soft_cap),
-            "sliding_window": (window - 1 if window else None, group.window[0])}
-    for name, (got, want) in told.items():
-        if got is not None and want is not None and abs(got - want) <= 1e-6 * abs(want):
-            continue
-        if got != want and not (name == "sliding_window" and "sliding_window" not in kwargs):
+    said = {"scaling": (scaling, group.scale),
+            "softcap": (kwargs.get("softcap") or 0.0, group.soft_cap)}
+    if "sliding_window" in kwargs:
+        window = kwargs["sliding_window"]
+        said["sliding_window"] = (window - 1 if window else None, group.window[0])
+    for name, (got, want) in said.items():
+        if _differ(got, want):
             _refuse(name, "got %s in layer %d, want %s, as its module said"
                     % (got, module.layer_idx, want))
     if kwargs.get("s_aux") is not None and not group.sinks_per_head:
@@ -300,15 +310,16 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     cache = layer.cache
     batch, _, length, _ = query.shape
     _check_call(module, cache.info.groups_by_layer[layer.index], scaling, kwargs)
-    sequences = cache.rows(batch)
-    real = _real_rows(attention_mask, batch, length)
-    lens = real.sum(1).tolist()
-    q, k, v = (x.detach().transpose(1, 2)[real].contiguous() for x in (query, key, value))
+    sequences, lens, real = cache.rows(batch), [length] * batch, None
+    if attention_mask is not None:
+        real = _real_rows(attention_mask, length)
+        lens = real.sum(1).tolist()
+    q, k, v = (_rows(x, real) for x in (query, key, value))
     taking = [(s, n) for s, n in zip(sequences, lens) if n]
-    result = cache.client.attend([s for s, _ in taking], layer.index, q, k, v,
-                                 q_lens=[n for _, n in taking])
-    if bool(real.all()):
-        return result.out.view(batch, length, *result.out.shape[1:]), None
-    out = query.new_zeros(batch, length, *result.out.shape[1:])
-    out[real] = result.out
-    return out, None
+    out = cache.client.attend([s for s, _ in taking], layer.index, q, k, v,
+                              q_lens=[n for _, n in taking]).out
+    if real is None:
+        return out.view(batch, length, *out.shape[1:]), None
+    padded = query.new_zeros(batch, length, *out.shape[1:])
+    padded[real] = out
+    return padded, None

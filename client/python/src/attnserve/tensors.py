@@ -100,8 +100,7 @@ def from_bytes(data, dtype, shape, like):
         import torch
         out = torch.empty(shape, dtype=getattr(torch, dtype))
         if out.numel():
-            raw = out.view(torch.uint8) if out.dim() else out
-            raw.numpy().reshape(-1)[:] = np.frombuffer(data, np.uint8)
+            out.view(torch.uint8).numpy().reshape(-1)[:] = np.frombuffer(data, np.uint8)
         return out
     if dtype == "bfloat16":
         extra = sys.modules.get("ml_dtypes")
